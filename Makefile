@@ -1,0 +1,39 @@
+# Every target makes its own environment from nothing in .venv; only python3 and make are needed.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: demo test lint docs schema snapshots bench clean
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $(STAMP)
+
+demo: $(STAMP)  ## the main job on a real sick run
+	@$(BIN)/rlclinic demo
+
+test: $(STAMP) lint  ## every test, the measured error rates included
+	$(BIN)/python -m pytest -n auto
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python tools/build_schema.py --check
+	$(BIN)/python tools/build_docs.py --check
+
+docs: $(STAMP)  ## write every generated page
+	$(BIN)/python tools/build_docs.py
+
+schema: $(STAMP)
+	$(BIN)/python tools/build_schema.py
+
+snapshots: $(STAMP)
+	$(BIN)/python -m pytest tests/test_report.py --snapshot-update
+
+bench: $(STAMP)  ## speed and memory against rivals, in environments of their own
+	$(BIN)/python benchmarks/diagnose.py
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,61 @@
+"""Diagnose the RL post-training run of a language model from its logs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rlclinic.diagnose import diagnose
+    from rlclinic.errors import BadRequest, BadTable, CannotRead, RlclinicError, UnknownName
+    from rlclinic.model import Column, Diagnosis, Finding, Run, Severity
+    from rlclinic.readers import read
+    from rlclinic.report import render
+
+_HOME = {
+    "BadRequest": "errors",
+    "BadTable": "errors",
+    "CannotRead": "errors",
+    "Column": "model",
+    "Diagnosis": "model",
+    "Finding": "model",
+    "RlclinicError": "errors",
+    "Run": "model",
+    "Severity": "model",
+    "UnknownName": "errors",
+    "diagnose": "diagnose",
+    "read": "readers",
+    "render": "report",
+}
+
+__all__ = [
+    "BadRequest",
+    "BadTable",
+    "CannotRead",
+    "Column",
+    "Diagnosis",
+    "Finding",
+    "RlclinicError",
+    "Run",
+    "Severity",
+    "UnknownName",
+    "__version__",
+    "diagnose",
+    "read",
+    "render",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Public names are loaded on first use, so that ``import rlclinic`` and ``--help`` stay free of numpy."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'rlclinic' has no attribute {name!r}")
+    found = getattr(import_module(f"rlclinic.{_HOME[name]}"), name)
+    globals()[name] = found  # a submodule of the same name ("diagnose") would otherwise hide the function
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,51 @@
+"""The policy stopped exploring: its token entropy fell early and did not come back.
+
+## What you see
+Entropy drops to a small part of its first level and stays there; the reward flattens later.
+
+## Why it matters
+Equal answers earn equal rewards, so groups lose their spread, the gradient fades, and what the policy has not tried by
+then it will not try any more.
+
+## When it is not a problem
+Reward and held-out score still climb: the policy grows sure of what it now solves. Instruct and distilled models may
+start at 0.1 to 0.6 nat; a low entropy that never moved is not a collapse.
+"""
+
+from rlclinic.checks.form import Limits, check
+from rlclinic.checks.readings import bought, lasting
+from rlclinic.model import Evidence, Finding, Run, Severity
+from rlclinic.stats.level import late
+
+
+@check(page=__doc__, needs=["entropy.mean"], uses=["reward.mean", "eval.score", "clip.high_frac"], since="0.1")
+def entropy_collapse(run: Run, limits: Limits) -> Finding:
+    entropy = run["entropy.mean"]
+    now = late(entropy.finite.values)
+    fall = None if run.short else lasting(entropy, falling=True, level=limits["p_value"])
+    ratio = now / fall.early if fall is not None and fall.early > 0 else 1.0
+    severity = limits.grade("ratio", ratio) if fall is not None else None
+    deterministic = limits.grade("nats", now)
+    gain = bought(run, since=fall.onset.step) if fall is not None else None
+    if severity is not None and gain is not None and gain.rising and deterministic is None:
+        severity = Severity.INFO
+    if deterministic is not None and (run.short or fall is not None):
+        severity = max(severity or deterministic, deterministic)
+    off_policy = (run.number("inner_epochs") or 1) > 1 or bool((run["clip.high_frac"].finite.values > 0).any()
+                                                                if "clip.high_frac" in run else False)
+    if fall is not None:
+        says = f"entropy fell from {fall.early:.3g} to {now:.3g} nats per token" + (f"; {gain.says}" if gain else "")
+    elif deterministic is not None and run.short:
+        says = f"entropy is {now:.2g} nats per token: answers are all but fixed"
+    else:
+        says = f"entropy is {now:.3g} nats per token, without a lasting fall"
+    return Finding(
+        severity=severity,
+        says=says,
+        numbers={"early": fall.early if fall else float("nan"), "late": now, "ratio": ratio},
+        metrics=("entropy.mean",),
+        onset=fall.onset if fall is not None else None,
+        evidence=Evidence(1 - ratio, fall.p_value, fall.method) if fall is not None else None,
+        remedies=("clip_higher", "entropy_bonus") if off_policy else ("entropy_bonus", "lower_learning_rate"),
+        would_decide=() if "eval.score" in run else ("a held-out score: does the certainty still buy anything?",),
+    )

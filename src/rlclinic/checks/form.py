@@ -1,0 +1,234 @@
+"""What a check is: a function, its page, and a table of limits; plus the one way to run it on a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import resources
+from typing import Any, TypeAlias, cast
+
+from rlclinic.errors import BadTable, UnknownName, nearest
+from rlclinic.model import Examination, Finding, Note, Run, Severity, Tier
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Unexamined:
+    """Answer of a check that cannot look: the canonical metrics or facts that would have let it."""
+
+    missing: tuple[str, ...]
+    says: str = ""
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """Answer of a check whose question makes no sense for this run, with the reason."""
+
+    says: str
+    notes: tuple[Note, ...] = ()
+
+
+Answer: TypeAlias = Finding | Unexamined | NotApplicable
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One number that a check compares with: a single ``value``, or grades by severity in the direction ``worse``."""
+
+    name: str
+    says: str
+    source: str
+    value: float | None = None
+    grades: Mapping[Severity, float] = field(default_factory=dict)
+    worse: str = "above"
+    decided_by: str = "built in"
+
+
+class Limits:
+    """The limits of one check after user settings have been applied."""
+
+    def __init__(self, check: str, limits: Mapping[str, Limit]) -> None:
+        self._check = check
+        self._limits = dict(limits)
+
+    def __getitem__(self, name: str) -> float:
+        limit = self._of(name)
+        if limit.value is None:
+            raise BadTable(f"a single value for {self._check}.{name}", "a graded limit")
+        return limit.value
+
+    def at(self, name: str, severity: Severity) -> float:
+        """The number at which ``severity`` begins."""
+        return self._of(name).grades[severity]
+
+    def grade(self, name: str, value: float) -> Severity | None:
+        """The highest severity whose number ``value`` passes in the bad direction; None when it passes none."""
+        limit = self._of(name)
+        worse = (lambda bound: value > bound) if limit.worse == "above" else (lambda bound: value < bound)
+        reached = [severity for severity, bound in limit.grades.items() if worse(bound)]
+        return max(reached, default=None)
+
+    def __iter__(self) -> Iterable[Limit]:  # type: ignore[override]
+        return iter(self._limits.values())
+
+    def _of(self, name: str) -> Limit:
+        if name not in self._limits:
+            raise BadTable(f"a limit of {self._check}", repr(name), sorted(self._limits))
+        return self._limits[name]
+
+
+Judge: TypeAlias = Callable[[Run, Limits], Answer]
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One check: its function, what it needs, and its table (read from the TOML file of the same name on first use).
+
+    ``needs`` and ``uses`` hold canonical metrics; ``a|b`` means that either will do. ``points`` is how many finite values
+    each needed metric must have.
+    """
+
+    name: str
+    judge: Judge
+    page: str
+    needs: tuple[str, ...]
+    uses: tuple[str, ...]
+    points: int
+    since: str
+
+    @cached_property
+    def table(self) -> Mapping[str, Any]:
+        text = resources.files("rlclinic.checks").joinpath(f"{self.name}.toml").read_text(encoding="utf-8")
+        return tomllib.loads(text)
+
+    @property
+    def family(self) -> str:
+        return str(self.table["family"])
+
+    @property
+    def title(self) -> str:
+        """The first line of the page: what this run has, in one sentence."""
+        return self.page.strip().splitlines()[0]
+
+    @property
+    def tier(self) -> Tier:
+        return cast(Tier, self.table["tier"])
+
+    @property
+    def status(self) -> str:
+        return str(self.table["status"])
+
+    @property
+    def leads_to(self) -> Mapping[str, str]:
+        return cast(Mapping[str, str], self.table.get("leads_to", {}))
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        return tuple(self.table.get("references", ()))
+
+    @property
+    def remedies(self) -> tuple[str, ...]:
+        """Every remedy the check may name; its page lists them."""
+        return tuple(self.table.get("remedies", ()))
+
+    @cached_property
+    def limits(self) -> Mapping[str, Limit]:
+        return {name: _limit(self.name, name, row) for name, row in self.table.get("limits", {}).items()}
+
+
+def _limit(check: str, name: str, row: Mapping[str, Any]) -> Limit:
+    grades = {severity: float(row[severity.label]) for severity in Severity if severity.label in row}
+    if ("value" in row) == bool(grades) or "source" not in row or "says" not in row:
+        raise BadTable(f"says, source and either value or grades for limit {check}.{name}", f"keys {sorted(row)}")
+    return Limit(
+        name=name,
+        says=row["says"],
+        source=row["source"],
+        value=float(row["value"]) if "value" in row else None,
+        grades=grades,
+        worse=row.get("worse", "above"),
+    )
+
+
+def check(
+    *, page: str | None, needs: Sequence[str] = (), uses: Sequence[str] = (), points: int = 1, since: str
+) -> Callable[[Judge], Check]:
+    """Turn a function into a :class:`Check` named like it; ``page`` is the module docstring and becomes its page."""
+
+    def wrap(judge: Judge) -> Check:
+        return Check(judge.__name__, judge, page or "", tuple(needs), tuple(uses), points, since)
+
+    return wrap
+
+
+def override(limits: Mapping[str, Limit], given: Mapping[str, Any], *, check_name: str, by: str) -> dict[str, Limit]:
+    """``limits`` with the numbers of ``given`` (``{"ratio": {"warning": 0.4}}`` or ``{"p_value": 0.001}``) put in.
+
+    Raises UnknownName for a limit or grade that does not exist.
+    """
+    merged = dict(limits)
+    for name, value in given.items():
+        if name not in merged:
+            choices = nearest(name, merged) or tuple(merged)
+            raise UnknownName(f"a limit of {check_name}", repr(name), choices, f"rlclinic explain {check_name}")
+        old = merged[name]
+        if isinstance(value, Mapping):
+            known = {severity.label: severity for severity in old.grades}
+            for label in value:
+                if label not in known:
+                    raise UnknownName(f"a grade of {check_name}.{name}", repr(label), tuple(known))
+            grades = {**old.grades, **{known[label]: float(number) for label, number in value.items()}}
+            merged[name] = replace(old, grades=grades, decided_by=by)
+        elif old.value is None:
+            raise UnknownName(f"grades for {check_name}.{name}", repr(value), tuple(s.label for s in old.grades))
+        else:
+            merged[name] = replace(old, value=float(value), decided_by=by)
+    return merged
+
+
+def examine(
+    one: Check, run: Run, *, given: Mapping[str, Any] | None = None, by: str = "limits file"
+) -> tuple[Examination, tuple[Note, ...]]:
+    """Run one check; whatever happens is an outcome. Returns the outcome and the notes it leaves.
+
+    Checks of tier ``certain`` state facts and see the whole log; the others judge the last attempt only, so that a
+    restart from scratch is no decline. An exception inside a check becomes the outcome ``failed``, never a crash.
+    """
+    if run.kind == "supervised":
+        return Examination(one.name, "not_applicable", says="the log is of supervised training, not of RL"), ()
+    missing = tuple(need for need in one.needs if not _present(run, need, one.points))
+    if missing:
+        return Examination(one.name, "unexamined", missing=missing, says=_why_missing(run, missing, one.points)), ()
+    limits = Limits(one.name, override(one.limits, given or {}, check_name=one.name, by=by))
+    try:
+        answer = one.judge(run if one.tier == "certain" else run.last_attempt, limits)
+    except Exception as broken:
+        return Examination(one.name, "failed", says=f"{type(broken).__name__}: {broken}"[:300]), ()
+    if isinstance(answer, Unexamined):
+        return Examination(one.name, "unexamined", missing=answer.missing, says=answer.says), answer.notes
+    if isinstance(answer, NotApplicable):
+        return Examination(one.name, "not_applicable", says=answer.says), answer.notes
+    found = replace(answer, check=one.name, tier=one.tier, notes=())
+    return Examination(one.name, "examined", found, says=answer.says), answer.notes
+
+
+def _present(run: Run, need: str, points: int) -> bool:
+    return any(
+        (column := run.get(metric)) is not None and len(column.finite) >= points for metric in need.split("|")
+    )
+
+
+def _why_missing(run: Run, missing: Sequence[str], points: int) -> str:
+    thin = [m for need in missing for m in need.split("|") if m in run]
+    if thin:
+        return f"{thin[0]} has {len(run[thin[0]].finite)} finite values; at least {points} are needed"
+    return f"not in this log: {', '.join(missing)}"
+
+

@@ -1,0 +1,49 @@
+"""Single steps have a gradient many times larger than the steps around them.
+
+## What you see
+The gradient norm jumps to several times its local level for one or two steps and returns; clusters of spikes precede a
+collapse.
+
+## Why it matters
+One batch with extreme ratios, lengths or advantages pushes the weights its own way; clipping bounds the length of the
+step, not its direction.
+
+## When it is not a problem
+The first steps of a run, warm-up included; sparse reward, where most steps have next to no gradient and the few live
+ones stand out.
+"""
+
+import numpy as np
+
+from rlclinic.checks.form import Limits, check
+from rlclinic.model import Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.shift import spikes
+
+
+@check(page=__doc__, needs=["grad.norm"], uses=["reward.mean", "group.zero_var_frac"], points=20, since="0.1")
+def grad_spikes(run: Run, limits: Limits) -> Finding:
+    norm = run["grad.norm"].finite
+    warm = max(run.number("warmup_steps") or 0.0, 0.02 * float(norm.steps[-1] - norm.steps[0]))
+    kept = (norm.values > 0) & (norm.steps > norm.steps[0] + warm)
+    steps, values = norm.steps[kept], norm.values[kept]
+    if len(values) < 15 or (norm.values == 0).mean() > 0.5:
+        return Finding(severity=None, says="most gradients are 0: single live steps are no spikes", numbers={})
+    at = spikes(steps, values, sigma=limits["sigma"], ratio=limits["ratio"])
+    share = len(at) / len(values)
+    if not len(at):
+        return Finding(severity=None, says=f"no spike in {len(values)} gradient norms (median {np.median(values):.3g})",
+                       numbers={"share": 0.0, "median": float(np.median(values))}, metrics=("grad.norm",))
+    severity = limits.grade("share", share) if len(at) >= 2 else Severity.INFO
+    largest = float(values[at].max())
+    first = float(steps[at[0]])
+    before = steps[steps < first]
+    return Finding(
+        severity=severity or Severity.INFO,
+        says=f"{len(at)} of {len(values)} gradient norms are spikes, up to {largest:.3g} against {np.median(values):.3g}",
+        numbers={"share": share, "count": float(len(at)), "largest": largest, "median": float(np.median(values))},
+        metrics=("grad.norm",),
+        onset=Onset(first, float(before[-1]) if len(before) else first, first),
+        evidence=Evidence(largest / float(np.median(values)), None, "local median and MAD of the run itself"),
+        remedies=("inspect_batch", "grad_clip", "advantage_clip", "lower_learning_rate"),
+        would_decide=("the batch of those steps: lengths, rewards, ratios",),
+    )

@@ -1,0 +1,73 @@
+"""The policy has moved far from the reference, and it bought nothing.
+
+## What you see
+KL to the reference is high and grows while reward and held-out score stall or fall.
+
+## Why it matters
+Beyond some distance the proxy reward keeps rising while real quality falls; language and other skills go first.
+
+## When it is not a problem
+Drift that buys held-out score is the point of training, and many recipes use no KL term at all. What counts as far
+depends on the estimator, and on whether it is a mean per token or a sum per answer.
+"""
+
+import numpy as np
+
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.readings import bought
+from rlclinic.model import Column, Evidence, Finding, Note, Run, Severity
+from rlclinic.stats.level import late
+from rlclinic.stats.shift import crossing
+
+
+@check(page=__doc__, uses=["kl.ref", "kl.ref_seq_sum", "eval.score", "reward.mean"], since="0.1")
+def kl_drift(run: Run, limits: Limits) -> Answer:
+    column, limit = run.get("kl.ref"), "per_token"
+    if column is None or not len(column.finite):
+        column, limit = run.get("kl.ref_seq_sum"), "per_answer"
+    if column is None or not len(column.finite):
+        return Unexamined(("kl.ref",), "no KL to the reference is logged", _absent(run))
+    kl = column.finite
+    if column.status == "structural_zero":
+        return Unexamined(("kl.ref",), column.because, _absent(run))
+    level = late(kl.values, least=1)
+    severity = limits.grade(limit, level)
+    gain = bought(run, since=float(kl.steps[0])) if severity is not None and not run.short else None
+    if severity is not None and gain is not None:
+        if gain.rising:
+            severity = Severity.INFO if gain.metric == "eval.score" else min(severity, Severity.WARNING)
+        elif gain.falling:
+            severity = Severity.CRITICAL
+    bound = limits.at(limit, Severity.WARNING)
+    unit = "per token" if limit == "per_token" else "per answer"
+    told = f"; {gain.says}" if gain is not None else ""
+    weight = run.number("kl_coef")
+    return Finding(
+        severity=severity,
+        says=f"KL to the reference is {level:.3g} nats {unit} (from {_first(kl):.3g}){told}",
+        numbers={"late": level, "first": _first(kl), "largest": float(kl.values.max())},
+        metrics=tuple(m for m in (column.metric, "eval.score", "reward.mean") if m in run),
+        onset=crossing(kl.steps, kl.values, bound, above=True) if severity else None,
+        evidence=Evidence(level, None, f"late median against a level; estimator {column.estimator or 'not known'}"),
+        remedies=("lower_learning_rate", "kl_coefficient") if weight else ("kl_coefficient", "lower_learning_rate"),
+        would_decide=() if "eval.score" in run else ("a held-out score: what did the drift buy?",),
+    )
+
+
+def _first(kl: Column) -> float:
+    return float(np.median(kl.values[: max(1, min(3, len(kl) // 4))]))
+
+
+def _absent(run: Run) -> tuple[Note, ...]:
+    """The reassurance that no KL is normal, given only when the KL term is known to be off."""
+    weight = run.knobs.get("kl_coef")
+    if weight is None or weight.value not in (0, 0.0) or run.excerpt and weight.origin == "default":
+        return ()
+    how = "by default" if weight.origin == "default" else "by configuration"
+    return (
+        Note(
+            "kl_absent_expected",
+            f"no KL is logged because its weight is 0 {how} ({weight.key}): there is no reference model to measure "
+            "against. That is a common recipe for verifiable rewards, not a fault.",
+        ),
+    )

@@ -1,0 +1,49 @@
+"""Vital series are absent from the log, so whole kinds of failure cannot be seen.
+
+## What you see
+No entropy, no spread within groups, no gradient norm, no reward, or no row at all.
+
+## Why it matters
+A run looks fine when nothing is measured. Each missing series blinds some checks; one flag usually turns it on.
+
+## When it is not a problem
+A pasted excerpt never shows everything; and some trainers cannot log some series.
+"""
+
+from rlclinic.checks.form import Limits, check
+from rlclinic.model import Evidence, Finding, Run, Severity
+
+VITAL = {
+    "reward.mean": "reward",
+    "group.zero_var_frac|reward.group_std|group.all_dead": "spread within groups",
+    "entropy.mean": "entropy",
+    "grad.norm": "gradient norm",
+    "length.response.mean": "response length",
+    "length.truncated_frac": "share of cut answers",
+}
+
+
+@check(page=__doc__, uses=[m for need in VITAL for m in need.split("|")], since="0.1")
+def metric_not_logged(run: Run, limits: Limits) -> Finding:
+    absent = {need: name for need, name in VITAL.items() if not any(m in run for m in need.split("|"))}
+    if not len(run.steps):
+        ending = f": the log ends in an error ({run.ending})" if run.ending else ""
+        return Finding(
+            severity=Severity.CRITICAL,
+            says=f"no training step is in the log{ending}",
+            numbers={"absent": float(len(VITAL))},
+            remedies=("read_the_error",),
+        )
+    if not absent:
+        return Finding(severity=None, says="every vital series is logged", numbers={"absent": 0.0})
+    blind = "reward.mean" in absent or len(absent) > limits["many"]
+    severity = Severity.WARNING if blind and not run.excerpt and not run.short else Severity.INFO
+    where = "are not among the lines shown" if run.excerpt else "are not logged"
+    return Finding(
+        severity=severity,
+        says=f"{', '.join(absent.values())} {where}",
+        numbers={"absent": float(len(absent))},
+        evidence=Evidence(len(absent) / len(VITAL), None, "keys of the log"),
+        remedies=("log_more",),
+        would_decide=tuple(need.split("|")[0] for need in absent),
+    )

@@ -1,0 +1,65 @@
+"""A value that must be finite is not: loss, gradient, KL or entropy became NaN or infinite.
+
+## What you see
+NaN or infinity in a series; often a loss of 0 beside a NaN gradient, because trainers filter the loss they print. Later
+the reward falls to its minimum and the text turns into one repeated token.
+
+## Why it matters
+One step with a non-finite gradient poisons the weights unless the optimizer skips it. Everything after it is damage.
+
+## When it is not a problem
+Averages over nothing are NaN by definition: lengths of ended answers when none ended, tool rates without calls, a
+reward function that abstained. A loss scaler (fp16) skips single steps on purpose; a run that stays finite afterwards
+lost those steps only.
+"""
+
+import numpy as np
+
+from rlclinic.checks.form import Limits, check
+from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+
+EMPTY_AVERAGE = ("length.terminated.", "agent.", "length.correct.", "length.incorrect.", "mask.", "mismatch.masked")
+"""Averages that are NaN when there was nothing to average; a NaN there is no fault."""
+VITAL = ("grad.", "loss.", "kl.", "entropy.", "ratio.", "value.", "reward.mean", "reward.shaped.mean")
+
+
+@check(page=__doc__, uses=["grad.norm", "loss.total", "kl.ref", "entropy.mean"], since="0.1")
+def nan_inf(run: Run, limits: Limits) -> Finding:
+    bad = [c for name, c in sorted(run.columns.items()) if c.nonfinite and not name.startswith(EMPTY_AVERAGE)]
+    hidden = [] if run.get("grad.norm") is None else [c for c in (run.get("loss.total"),) if c is not None]
+    if not bad:
+        seen = "no NaN and no infinity in any series"
+        if hidden and run.framework is not None and run.framework.name in ("trl", "unsloth", "ms_swift"):
+            seen += " (the trainer filters its printed loss, so the gradient norm is what counts)"
+        return Finding(severity=None, says=seen, numbers={"nonfinite": 0.0})
+    vital = [c for c in bad if c.metric.startswith(VITAL)]
+    first = min(vital or bad, key=lambda c: (_first(c), c.key))
+    start = _first(first)
+    share = max(c.nonfinite / len(c) for c in bad)
+    lasting = any(not np.isfinite(c.values[-1]) for c in vital)
+    finite_since = [c for c in vital if np.isfinite(c.values[-1])]
+    severity = Severity.CRITICAL if lasting or share > limits["share"] else Severity.WARNING
+    if not vital:
+        severity = Severity.WARNING if run.short else Severity.INFO
+    names = ", ".join(dict.fromkeys(c.key for c in sorted(bad, key=_first)[:4]))
+    rest = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
+    count = sum(c.nonfinite for c in bad)
+    says = f"{names}{rest}: {count} NaN or infinite values, first at step {start:g}"
+    if not lasting and finite_since:
+        says += "; finite again at the end"
+    finite = first.steps[np.isfinite(first.values)]
+    before = finite[finite < start]
+    return Finding(
+        severity=severity,
+        says=says,
+        numbers={"nonfinite": float(count), "share": share},
+        metrics=tuple(dict.fromkeys(c.metric for c in bad)),
+        onset=Onset(start, float(before[-1]) if len(before) else start, start),
+        evidence=Evidence(share, None, "counted in the log"),
+        remedies=("roll_back", "precision", "grad_clip", "nan_visibility"),
+        would_decide=() if lasting else ("whether the optimizer skipped those steps (optimizer state, loss-scaler log)",),
+    )
+
+
+def _first(column: Column) -> float:
+    return float(column.steps[~np.isfinite(column.values)][0])

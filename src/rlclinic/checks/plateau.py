@@ -1,0 +1,75 @@
+"""Learning has stopped: for a long stretch the reward stays within a narrow band around one level.
+
+## What you see
+Reward, and held-out score where there is one, move by less than their own noise over the last third of the run or more,
+shown as an equivalence and not merely as a trend that was missed.
+
+## Why it matters
+The rest of the budget buys nothing unless what holds the run back is found: dead groups, lost entropy, an exhausted
+learning rate, a noisy judge, wrong reference answers.
+
+## When it is not a problem
+The run is at its planned end, or at the top of its reward. A slow start before the rise of a sigmoid looks flat too.
+"""
+
+import numpy as np
+
+from rlclinic.checks.form import Limits, check
+from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.level import late
+from rlclinic.stats.trend import plateau as equivalence
+from rlclinic.stats.trend import trend
+
+
+@check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "optim.lr", "group.zero_var_frac"], points=40, since="0.1")
+def plateau(run: Run, limits: Limits) -> Finding:
+    reward = run["reward.mean"].finite
+    span = float(reward.steps[-1] - reward.steps[0])
+    flat = _flat_share(reward, limits)
+    level = late(reward.values)
+    if flat == 0.0:
+        return Finding(severity=None, says=f"reward is not shown to be flat (late level {level:.3g})", numbers={"flat": 0.0})
+    start = float(reward.steps[-1]) - flat * span
+    held_out = run.get("eval.score")
+    if held_out is not None and len(held_out.finite.since(start)) >= 6:
+        evals = held_out.finite.since(start)
+        if trend(evals.steps, evals.values, share=True).verdict == "rising":
+            return Finding(severity=None, says="reward is flat but the held-out score still rises", numbers={"flat": flat})
+    planned = run.planned_steps or 0
+    left = max(0.0, 1 - float(reward.steps[-1]) / planned) if planned else 0.0
+    top = run.reward_range is not None and run.reward_range.share(level) > limits["top"]
+    earlier = reward.values[reward.steps < start]
+    learned = len(earlier) >= 5 and float(np.median(earlier[: max(3, len(earlier) // 4)])) < level
+    severity = Severity.INFO
+    if not top and (left > limits["budget"] or (flat > limits["share"] and span >= limits["steps"])):
+        severity = Severity.WARNING
+    rest = f"; {left:.0%} of the planned {planned} steps remain" if left > 0.02 else ""
+    return Finding(
+        severity=severity,
+        says=f"reward has stayed near {level:.3g} since step {start:.0f}, {flat:.0%} of the run{rest}",
+        numbers={"flat": flat, "level": level, "left": left, "learned": float(learned)},
+        metrics=tuple(m for m in ("reward.mean", "eval.score") if m in run),
+        onset=Onset(start, start - 0.1 * span, start + 0.1 * span),
+        evidence=Evidence(flat, limits["p_value"], "equivalence: the interval of the change lies inside the margin"),
+        remedies=("harder_data", "larger_groups", "lr_schedule", "stop_here"),
+        would_decide=() if held_out is not None else ("a held-out score",),
+    )
+
+
+def _flat_share(reward: Column, limits: Limits) -> float:
+    """The largest share of the run, counted from its end, over which the reward is shown to be flat; 0 when none is."""
+    n = len(reward)
+    noise = float(np.median(np.abs(np.diff(reward.values)))) * 1.0484
+    scale = max(abs(late(reward.values)), float(np.ptp(reward.values)) / 4, 1e-12)
+    margin = max(limits["margin"] * scale, 0.5 * noise)
+    best = 0.0
+    for share in (1 / 3, 0.5, 0.66, 0.8, 0.9):
+        k = int(share * n)
+        if k < 20:
+            continue
+        tail = slice(n - k, n)
+        shown = equivalence(reward.steps[tail], reward.values[tail], margin, limits["p_value"])
+        if shown.flat is not True:
+            break
+        best = share
+    return best

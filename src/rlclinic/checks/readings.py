@@ -1,0 +1,258 @@
+"""Readings that several checks share: a lasting change with its onset, what a change bought, groups without spread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rlclinic.checks.form import Limits, NotApplicable, Unexamined
+from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.stats.groups import beta_binomial_zero_variance, expected_zero_variance
+from rlclinic.stats.level import late, late_mean, mean_difference
+from rlclinic.stats.shift import crossing, lasting_change, onset, steps_found
+from rlclinic.stats.trend import trend
+
+LEAST = 20
+"""Points below which no lasting change is judged (ours: the step scan needs five on each side and something to scan)."""
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """A change of level that holds to the end of the log."""
+
+    early: float
+    late: float
+    snr: float
+    """Size of the change in standard deviations of the row-to-row noise."""
+    onset: Onset
+    p_value: float | None
+    method: str
+    abrupt: bool
+
+    @property
+    def change(self) -> float:
+        return self.late - self.early
+
+
+def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | None:
+    """The lasting fall (or rise) of a column, or None when the evidence is not there.
+
+    A step that holds, or a trend, or early against late windows; each corrected for autocorrelation. Below ``LEAST``
+    points always None.
+    """
+    c = column.finite
+    if len(c) < LEAST:
+        return None
+    sign = -1.0 if falling else 1.0
+    now = late(c.values)
+    steps = [s for s in steps_found(c.steps, c.values) if sign * s.jump > 0]
+    held = [s for s in steps if sign * (now - s.before) >= 0.5 * abs(s.jump)]
+    windows = lasting_change(c.steps, c.values)
+    slope = trend(c.steps, c.values, level=level)
+    by_trend = slope.verdict == ("falling" if falling else "rising")
+    by_windows = windows.p_value is not None and windows.p_value <= level and sign * windows.change > 0
+    if held:
+        first = max(held, key=lambda s: abs(s.jump))
+        before = float(np.median(c.values[c.steps < first.step]))
+        return Lasting(
+            early=before,
+            late=now,
+            snr=abs(now - before) / first.sd if first.sd > 0 else float("inf"),
+            onset=Onset(first.step, first.low, first.high),
+            p_value=windows.p_value if by_windows else None,
+            method="step against a smooth curve, BIC, AR(1)-whitened",
+            abrupt=True,
+        )
+    if not by_trend and not (by_windows and windows.snr >= 1.0):
+        return None
+    began = onset(c.steps, c.values, direction=-1 if falling else 1)
+    if began is None:
+        began = Onset(float(c.steps[0]), float(c.steps[0]), float(c.steps[len(c) // 2]))
+    earlier = c.values[c.steps < began.step]
+    before = float(np.median(earlier[-max(5, len(c) // 8) :])) if len(earlier) >= 3 else float(np.median(c.values[:5]))
+    if sign * (now - before) <= 0:
+        return None
+    return Lasting(
+        early=before,
+        late=now,
+        snr=max(slope.snr, windows.snr),
+        onset=began,
+        p_value=slope.p_value if by_trend else windows.p_value,
+        method="trend test" if by_trend else "early against late window",
+        abrupt=False,
+    )
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What the run gained or lost in the held-out score (or, without one, in training reward) over a stretch."""
+
+    metric: str
+    first: float
+    last: float
+    rising: bool
+    falling: bool
+    says: str
+
+
+def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
+    """What the stretch from ``since`` to the end bought; None when nothing there can be judged.
+
+    The held-out score decides when it has at least six points in the stretch, else the training reward.
+    """
+    for metric, name, least in (("eval.score", "held-out score", 6), ("reward.mean", "reward", 12)):
+        column = run.get(metric)
+        if column is None:
+            continue
+        c = column.finite.since(since)
+        if len(c) < least:
+            continue
+        third = max(2, len(c) // 3)
+        first, last = float(np.mean(c.values[:third])), float(np.mean(c.values[-third:]))
+        p_value, sd = mean_difference(c.values[:third], c.values[-third:])
+        small = 0.5 * sd if len(c) >= 12 else 0.0
+        sure = p_value <= level and abs(last - first) > small
+        rising, falling = sure and last > first, sure and last < first
+        word = "rose" if rising else "fell" if falling else "did not move"
+        says = f"{name} {word} ({first:.3g} to {last:.3g})" if sure else f"{name} stayed near {last:.3g}"
+        return Gain(metric, first, last, rising, falling, says)
+    return None
+
+
+Kind = Literal["right", "wrong", "middle"]
+
+
+@dataclass(frozen=True)
+class Dead:
+    """Groups whose answers all earned the same, so that they carry no gradient."""
+
+    share: float
+    first: float
+    at_least: bool
+    """True when only rows in which *every* group is dead can be seen: the share is then a lower bound."""
+    column: Column
+    kind: Kind
+    place: float | None
+    reward: float | None
+    expected: float | None
+    """Share that the group size and the pass rate explain; a lower bound when the spread over prompts is unknown."""
+    group_size: int | None
+    scale: str
+    onset: Onset | None
+
+    @property
+    def says(self) -> str:
+        """The share, what would be expected, and the reward at which the groups agree."""
+        bound = "at least " if self.at_least else ""
+        reward = "" if self.reward is None else f" at reward {self.reward:.3g}"
+        text = f"{bound}{self.share:.0%} of groups have no reward spread{reward}"
+        if self.expected is not None and self.group_size is not None:
+            text += f" (groups of {self.group_size} at this pass rate: {self.expected:.0%} expected)"
+        return text
+
+
+def now(run: Run, values: Floats) -> float:
+    """The present level of a share: the last quarter's mean, or the last third (at least one row) of a short log."""
+    return late_mean(values, 1 / 3, 1) if run.short else late_mean(values)
+
+
+def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
+    """The share of groups without reward spread and at which end of the reward they agree.
+
+    A logged share counts when its meaning is certain; otherwise rows that prove all groups dead give a lower bound.
+    """
+    size = run.number("group_size")
+    if size == 1:
+        return NotApplicable("groups of one answer have no spread by construction; the notion does not apply")
+    if run.algorithm == "ppo":
+        return NotApplicable("PPO with a critic takes its baseline from the critic, not from groups")
+    if "kl.teacher" in run and _never_paid(run):
+        return NotApplicable("the reward is never paid in this run; the objective is distillation")
+    share, at_least = run.get("group.zero_var_frac"), False
+    if share is None or share.status == "structural_zero" or not len(share.finite):
+        share, at_least = run.get("group.all_dead"), True
+    if share is None or not len(share.finite):
+        return Unexamined(("group.zero_var_frac", "reward.group_std"), "neither a share of dead groups nor a spread is logged")
+    c = share.finite
+    level = now(run, c.values)
+    reward = run.get("reward.mean")
+    pay = now(run, reward.finite.values) if reward is not None and len(reward.finite) else None
+    place = None if pay is None or run.reward_range is None else run.reward_range.share(pay)
+    kind, scale = _kind(run, pay, place)
+    expected = None
+    if size and place is not None and 0 <= place <= 1:
+        expected = _expected(run, place, int(size))
+    bound = limits.at("share", Severity.WARNING if level > limits.at("share", Severity.WARNING) else Severity.INFO)
+    since = crossing(c.steps, c.values, bound, above=True) if level > bound else None
+    return Dead(
+        share=level,
+        first=float(np.mean(c.values[: max(1, len(c) // 10)])),
+        at_least=at_least,
+        column=share,
+        kind=kind,
+        place=place,
+        reward=pay,
+        expected=expected,
+        group_size=int(size) if size else None,
+        scale=scale,
+        onset=since,
+    )
+
+
+def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tuple[str, ...]) -> Finding:
+    """The finding of the three zero-variance checks; each reports only its own kind."""
+    mine = dead.kind == kind
+    ask = () if run.reward_range is not None else ("the attainable reward, or each reward part with its spread",)
+    return Finding(
+        severity=limits.grade("share", dead.share) if mine else None,
+        says=dead.says if mine else f"{dead.says}, not of this kind",
+        numbers={
+            "share": dead.share,
+            "first": dead.first,
+            **({} if dead.expected is None else {"expected": dead.expected}),
+            **({} if dead.reward is None else {"reward": dead.reward}),
+        },
+        metrics=tuple(m for m in ("group.zero_var_frac", "reward.mean", "reward.group_std") if m in run),
+        onset=dead.onset if mine else None,
+        evidence=Evidence(dead.share, None, f"{dead.column.key}; {dead.scale}"),
+        remedies=remedies,
+        would_decide=ask,
+    )
+
+
+def _never_paid(run: Run) -> bool:
+    reward = run.get("reward.mean")
+    return reward is not None and bool((reward.finite.values == 0).all())
+
+
+def _expected(run: Run, place: float, size: int) -> float:
+    spread = run.get("reward.group_std")
+    span = 1.0 if run.reward_range is None else run.reward_range.high - run.reward_range.low
+    if spread is not None and len(spread.finite) and 0 < place < 1:
+        estimate = beta_binomial_zero_variance(place, now(run, spread.finite.values) / span, size)
+        if estimate is not None:
+            return estimate
+    return float(expected_zero_variance(place, size))
+
+
+def _kind(run: Run, pay: float | None, place: float | None) -> tuple[Kind, str]:
+    """At which end of the reward the groups agree, and on what that rests."""
+    right, wrong = run.get("group.all_correct_frac"), run.get("group.all_wrong_frac")
+    if right is not None and wrong is not None and len(right.finite) and len(wrong.finite):
+        return ("right" if now(run, right.finite.values) >= now(run, wrong.finite.values) else "wrong"), "logged shares"
+    if place is not None and run.reward_range is not None:
+        middle = "extremes seen" in run.reward_range.how or len(run.components) > 1
+        if middle and 0.35 < place < 0.65:
+            return "middle", run.reward_range.how
+        return ("right" if place >= 0.5 else "wrong"), run.reward_range.how
+    if pay is None:
+        return "middle", "no reward is logged"
+    rows = run["reward.mean"].finite.values
+    unknown = "the attainable reward is not known"
+    if pay <= 0 or pay <= rows.min() + 0.1 * np.ptp(rows) and np.ptp(rows) > 0:
+        return "wrong", unknown
+    if rows.min() >= 0 and rows.max() <= 1:
+        return ("right" if pay >= 0.65 else "wrong" if pay <= 0.35 else "middle"), "a reward in 0..1 is assumed"
+    return ("right" if pay >= rows.max() - 0.1 * np.ptp(rows) else "middle"), unknown

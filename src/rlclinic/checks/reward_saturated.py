@@ -1,0 +1,46 @@
+"""The training reward sits at the top of what it can be: the task is solved, or the verifier passes everything.
+
+## What you see
+The mean reward is close to the attainable maximum; the spread within groups goes to zero.
+
+## Why it matters
+There is nothing left to learn from these prompts. If the held-out score does not stand as high, it is the verifier that
+has been solved.
+
+## When it is not a problem
+The held-out score is high too and the run is at its end: stop, or bring harder data.
+"""
+
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.readings import bought, now
+from rlclinic.model import Evidence, Finding, Run, Severity
+from rlclinic.stats.shift import crossing
+
+
+@check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "group.zero_var_frac"], since="0.1")
+def reward_saturated(run: Run, limits: Limits) -> Answer:
+    reward, span = run["reward.mean"].finite, run.reward_range
+    if span is None:
+        return Unexamined(("reward.max",), "the attainable reward is not known, so neither is the distance to it")
+    share = span.share(now(run, reward.values))
+    severity = limits.grade("share", share)
+    top = span.low + limits.at("share", Severity.INFO) * (span.high - span.low)
+    since = crossing(reward.steps, reward.values, top, above=True) if severity else None
+    held_out = run.get("eval.score")
+    gain = bought(run, since=float(reward.steps[0])) if held_out is not None else None
+    follows = gain is not None and gain.metric == "eval.score" and gain.rising
+    if severity is not None and follows:
+        severity = Severity.INFO
+    elif severity == Severity.CRITICAL and held_out is None:
+        severity = Severity.WARNING
+    told = "" if held_out is None or gain is None else f"; {gain.says}"
+    return Finding(
+        severity=severity,
+        says=f"reward {now(run, reward.values):.3g} is {share:.0%} of the attainable {span.high:.3g}{told}",
+        numbers={"share": share, "maximum": span.high},
+        metrics=tuple(m for m in ("reward.mean", "eval.score", "group.zero_var_frac") if m in run),
+        onset=since,
+        evidence=Evidence(share, None, span.how),
+        remedies=("audit_verifier", "harder_data", "stop_here"),
+        would_decide=() if held_out is not None else ("a held-out score: is the task solved, or only the verifier?",),
+    )

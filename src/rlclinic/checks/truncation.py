@@ -1,0 +1,51 @@
+"""Answers are cut by the length limit before they end.
+
+## What you see
+The share of answers at the limit is high; the longest answer equals the limit; answers that do end are much shorter.
+
+## Why it matters
+A cut answer seldom holds its result, so right reasoning earns nothing and the policy is taught to hurry, or nothing at
+all when every answer of a group is cut.
+
+## When it is not a problem
+Answers that end with a stop string, or with another token than the tokenizer's end token, count as cut in TRL although
+they are whole. Reward that rises all the same says so.
+"""
+
+import numpy as np
+
+from rlclinic.checks.form import Limits, check
+from rlclinic.checks.readings import now
+from rlclinic.model import Evidence, Finding, Run, Severity
+from rlclinic.stats.level import lower_bound, trials_per_row
+from rlclinic.stats.shift import crossing
+
+
+@check(page=__doc__, needs=["length.truncated_frac"], uses=["length.terminated.mean", "reward.mean"], since="0.1")
+def truncation(run: Run, limits: Limits) -> Finding:
+    cut = run["length.truncated_frac"].finite
+    share = now(run, cut.values)
+    rows = max(1, len(cut) // 3 if run.short else len(cut) // 4)
+    sure = lower_bound(share, rows * trials_per_row(cut.values))
+    severity = limits.grade("share", share) if sure > limits.at("share", Severity.WARNING) else None
+    since = None
+    if severity is not None:
+        since = crossing(cut.steps, cut.values, limits.at("share", Severity.WARNING), above=True)
+    ended = run.get("length.terminated.mean")
+    limit = run.number("max_response_length")
+    detail = ""
+    if ended is not None and len(ended.finite) and now(run, ended.finite.values) > 0:
+        detail = f"; answers that end take {now(run, ended.finite.values):.0f} tokens"
+    if limit:
+        detail += f", limit {limit:.0f}" if detail else f"; limit {limit:.0f} tokens"
+    remedies = ("response_budget", "soft_overlong_penalty")
+    return Finding(
+        severity=severity,
+        says=f"{share:.0%} of answers reach the length limit{detail}",
+        numbers={"share": share, "at_least": sure, "first": float(np.mean(cut.values[: max(1, len(cut) // 10)]))},
+        metrics=tuple(m for m in ("length.truncated_frac", "length.response.mean", "length.terminated.mean") if m in run),
+        onset=since,
+        evidence=Evidence(share, None, f"{rows} rows of about {trials_per_row(cut.values)} answers, Wilson lower bound"),
+        remedies=remedies,
+        would_decide=("20 prompts with four times the limit: do the answers end then?",) if severity else (),
+    )

@@ -1,0 +1,107 @@
+"""The gradient is exactly zero, step after step.
+
+## What you see
+`grad_norm` is 0 (not small: 0) in many steps, and often the loss with it.
+
+## Why it matters
+If all groups of these steps were dead, the data gave nothing to learn. If they were alive, something is broken: adapters
+without gradient, every token masked, a loss that does not depend on the weights.
+
+## When it is not a problem
+A *loss* of zero is normal: with one on-policy update per batch and centred advantages it is 0 by construction while the
+gradient is not. A printed 0.000 may be a small number.
+"""
+
+import numpy as np
+
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.model import Column, Evidence, Finding, Floats, Note, Onset, Run, Severity
+from rlclinic.stats.shift import longest_run
+
+PRINTED_ZERO = 1e-4
+"""A loss below this counts as "zero" to the reader: Transformers before 5 rounds it to four decimals."""
+
+
+@check(page=__doc__, uses=["grad.norm", "group.zero_var_frac", "reward.group_std", "loss.total"], since="0.1")
+def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
+    column = run.get("grad.norm")
+    if column is None or not len(column.finite):
+        return Unexamined(("grad.norm",), "no finite gradient norm in this log", _loss_zero(run))
+    norm = column.finite
+    zero = norm.zero
+    share = float(zero.mean())
+    live, dead = _split(run, norm, zero)
+    notes = () if share > 0 else _loss_zero(run)
+    if share == 0.0 or norm.rounded_zero:
+        rounded = " (printed with few decimals: 0 may be a small number)" if share and norm.rounded_zero else ""
+        says = f"gradient norm is 0 in {share:.0%} of {len(norm)} rows{rounded}"
+        return Finding(severity=None, says=says, numbers={"share": share}, metrics=("grad.norm",), notes=notes)
+    broken = live is not None and live > limits["live"] and (share > 0.5 or zero.sum() >= 3)
+    severity = Severity.CRITICAL if broken else limits.grade("share", share)
+    start, end, length = longest_run(norm.steps, zero)
+    if broken:
+        why, remedies = "while groups still differed in reward: a bug, not the data", ("check_adapter", "check_masks")
+    elif dead is not None and dead > 0.9:
+        why, remedies = "and all groups of these steps were dead: the data, not the optimizer", ("dynamic_sampling",)
+    else:
+        why, remedies = "; whether groups had spread in these steps is not logged", ("check_adapter", "dynamic_sampling")
+    says = f"gradient norm is exactly 0 in {share:.0%} of {len(norm)} rows {why}".replace(" ;", ";")
+    known = live is not None
+    return Finding(
+        severity=severity,
+        says=says,
+        numbers={"share": share, "longest": float(length), **({"live": live} if live is not None else {})},
+        metrics=tuple(m for m in ("grad.norm", "group.zero_var_frac", "reward.group_std") if m in run),
+        onset=Onset(float(norm.steps[zero][0]), float(norm.steps[zero][0]), start) if severity else None,
+        evidence=Evidence(share, None, "counted in the log"),
+        remedies=remedies,
+        would_decide=() if known else ("the zero-variance share or the within-group spread in the same steps",),
+    )
+
+
+def _split(run: Run, norm: Column, zero: np.ndarray) -> tuple[float | None, float | None]:  # type: ignore[type-arg]
+    """Share of the zero-gradient rows in which some group was provably alive, and in which all were provably dead."""
+    steps: Floats = norm.steps[zero]
+    share = run.get("group.zero_var_frac")
+    if share is not None and share.status == "structural_zero":
+        share = None
+    alive: dict[float, bool] = {}
+    if share is not None:
+        alive |= {s: v < 1.0 - 1e-6 for s, v in zip(share.finite.steps.tolist(), share.finite.values.tolist(), strict=True)}
+    spread = run.get("reward.group_std")
+    if spread is not None and share is None:
+        alive |= {s: v > 1e-6 for s, v in zip(spread.finite.steps.tolist(), spread.finite.values.tolist(), strict=True)}
+    all_dead = run.get("group.all_dead")
+    if all_dead is not None:
+        alive |= {s: False for s, v in zip(all_dead.steps.tolist(), all_dead.values.tolist(), strict=True) if v == 1.0}
+    known = [alive[s] for s in steps.tolist() if s in alive]
+    if not known:
+        return None, None
+    return float(np.mean(known)), float(1 - np.mean(known))
+
+
+def _loss_zero(run: Run) -> tuple[Note, ...]:
+    """The reassurance about a zero loss, given only when the weights provably move and the rewards differ."""
+    loss, dead = run.get("loss.total"), run.get("group.all_dead")
+    if loss is None or not len(loss.finite) or any(c.nonfinite for c in run.columns.values()):
+        return ()
+    if float(np.median(np.abs(loss.finite.values))) > PRINTED_ZERO:
+        return ()
+    if dead is not None and float(dead.values.mean()) > 0.9:
+        return ()
+    norm, kl = run.get("grad.norm"), run.get("kl.ref")
+    drift = kl is not None and len(kl.finite) > 1 and float(np.abs(kl.finite.values).max()) > 0
+    if norm is not None and len(norm.finite) and bool((norm.finite.values > 0).all()):
+        proof = f"the gradient does not vanish (norm {np.median(norm.finite.values):.2g})"
+    elif norm is None and drift:
+        proof = "the weights move (KL to the reference has left 0)"
+    else:
+        return ()
+    term = " What little it shows is the KL term." if drift else ""
+    return (
+        Note(
+            "loss_zero_expected",
+            f"{loss.key} is about 0 and should be: advantages are centred in each group and the ratio is 1 on the first "
+            f"update, so the value cancels while {proof}.{term} Judge progress by reward and held-out score.",
+        ),
+    )

@@ -1,0 +1,40 @@
+"""Most groups are all right: every answer earns the same top reward, so they carry no gradient.
+
+## What you see
+The share of groups without reward spread is high while the reward sits near its maximum; the gradient norm shrinks with
+the share of groups that still differ.
+
+## Why it matters
+Advantages are differences within a group. A group of equals teaches nothing and still costs its generation: at a share
+z, each useful answer costs 1/(1-z) answers.
+
+## When it is not a problem
+The share that a group size and a pass rate imply is arithmetic, p^G + (1-p)^G averaged over prompts: two answers at a
+pass rate of 0.85 agree in 0.75 of all groups. It is a loss all the same, and a larger group or harder prompts cure it.
+If the held-out score is high as well, the task is simply solved.
+"""
+
+from dataclasses import replace
+
+from rlclinic.checks.form import Answer, Limits, check
+from rlclinic.checks.readings import Dead, dead_finding, dead_groups
+from rlclinic.model import Note, Run
+
+
+@check(page=__doc__, uses=["group.zero_var_frac", "reward.group_std", "reward.mean", "eval.score"], since="0.1")
+def zero_variance_all_right(run: Run, limits: Limits) -> Answer:
+    dead = dead_groups(run, limits)
+    if not isinstance(dead, Dead):
+        return dead
+    small = dead.group_size is not None and dead.group_size < limits["small_group"]
+    remedies = ("larger_groups",) if small else ()
+    found = dead_finding(dead, run, limits, "right", (*remedies, "dynamic_sampling", "retire_solved_prompts", "harder_data"))
+    spread = run.get("reward.std")
+    if spread is None or run.framework is None or run.framework.name != "trl" or not (spread.finite.values > 0).any():
+        return found
+    note = Note(
+        "reward_std_not_group_std",
+        f"{spread.key} here is the spread over the whole batch (TRL from 0.27 on): it stays above 0 even when every "
+        "group is dead, so it says nothing about the signal. Look at frac_reward_zero_std.",
+    )
+    return replace(found, notes=(note,))

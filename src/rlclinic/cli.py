@@ -1,0 +1,217 @@
+"""The command line: arguments and exit codes; everything else is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlclinic import __version__
+from rlclinic.errors import BadRequest
+
+if TYPE_CHECKING:
+    from rlclinic.model import Diagnosis
+
+SEVERITIES = ("info", "warning", "critical")
+FORMATS = ("terminal", "json", "markdown")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="rlclinic")
+def cli() -> None:
+    """Diagnose the RL post-training run of a language model from its logs.
+
+    \b
+    rlclinic diagnose run/trainer_state.json     a file, a directory, several parts
+    tail -n 20 train.log | rlclinic diagnose -   pasted lines
+    rlclinic demo                                a real sick run, diagnosed
+    """
+
+
+def _output_options(command: Any) -> Any:
+    for option in (
+        click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", show_default=True),
+        click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."),
+        click.option("--force", is_flag=True, help="Let -o replace an existing file."),
+        click.option("--fail-on", type=click.Choice(SEVERITIES), help="Exit 1 at findings of this severity or worse."),
+    ):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@_output_options
+@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
+@click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
+@click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
+@click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
+@click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
+@click.option("--until", type=float, metavar="STEP", help="Diagnose the log as it stood at this step.")
+def diagnose(
+    sources: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    force: bool,
+    fail_on: str | None,
+    framework: str | None,
+    configs: tuple[Path, ...],
+    eval_key: str | None,
+    limits: Path | None,
+    only: str | None,
+    until: float | None,
+) -> None:
+    """Diagnose one run from its SOURCEs: log files, a directory, or - for standard input.
+
+    Several sources are one run (a log and its configuration, the parts of a resumed run) and are merged by step.
+
+    \b
+    Exit codes: 0 ran; 1 findings at or above --fail-on; 2 could not run;
+    3 with --fail-on when the run could not be judged.
+    """
+    from rlclinic.diagnose import diagnose as examine_run
+    from rlclinic.diagnose import read_limits
+    from rlclinic.readers import read
+
+    given = None if limits is None else read_limits(limits)
+    run = read(sources, framework=framework, config=configs, eval_key=eval_key)
+    if until is not None:
+        run = run.upto(until)
+        if not len(run.steps):
+            raise BadRequest("a step that the log has reached", f"--until {until:g}, before the first step")
+    chosen = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+    _deliver(examine_run(run, only=chosen, limits=given), form, output, force, fail_on)
+
+
+def _deliver(diagnosis: Diagnosis, form: str, output: Path | None, force: bool, fail_on: str | None) -> None:
+    """Print or write the report, then leave with the exit code that ``--fail-on`` asks for."""
+    import shutil
+
+    from rlclinic.report import render
+
+    terminal = sys.stdout.isatty() and output is None
+    width = min(shutil.get_terminal_size((80, 24)).columns, 120) if output is None else 100
+    encoding = (sys.stdout.encoding or "ascii").lower() if output is None else "utf-8"
+    text = render(diagnosis, form, width=max(width, 60), color=terminal, ascii=form == "terminal" and "utf" not in encoding)
+    _write(text, output, force)
+    if fail_on is None:
+        return
+    level = SEVERITIES.index(fail_on) + 1
+    if any(f.severity is not None and f.severity >= level for f in diagnosis.findings):
+        sys.exit(1)
+    if diagnosis.verdict.severity == "undecided" or any(c.outcome == "failed" for c in diagnosis.checks):
+        sys.exit(3)
+
+
+def _write(text: str, output: Path | None, force: bool) -> None:
+    if output is None:
+        click.echo(text, nl=not text.endswith("\n"))
+        return
+    if output.exists() and not force:
+        raise BadRequest("a new file to write", f"{output} exists", hint="another name, or --force to replace it")
+    try:
+        output.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    except OSError as problem:
+        raise BadRequest("a file that can be written", f"{output}: {problem.strerror}") from problem
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--framework", metavar="NAME", help="Spell settings for this trainer.")
+def explain(name: str, framework: str | None) -> None:
+    """The page of a check, metric, knob or remedy."""
+    from rlclinic.explain import page
+
+    click.echo_via_pager(page(name, framework)) if sys.stdout.isatty() else click.echo(page(name, framework))
+
+
+@cli.command()
+def checks() -> None:
+    """Every check, one line each."""
+    from rlclinic.explain import list_checks
+
+    click.echo(list_checks())
+
+
+@cli.command()
+def metrics() -> None:
+    """Every canonical metric, one line each."""
+    from rlclinic.explain import list_metrics
+
+    click.echo(list_metrics())
+
+
+@cli.command()
+def frameworks() -> None:
+    """Every trainer whose keys are known."""
+    from rlclinic.explain import list_frameworks
+
+    click.echo(list_frameworks())
+
+
+@cli.command()
+@click.argument("scenario", required=False)
+@click.option("--list", "listing", is_flag=True, help="List the scenarios.")
+@click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--seed", default=0, show_default=True)
+@_output_options
+def demo(
+    scenario: str | None,
+    listing: bool,
+    steps: int,
+    seed: int,
+    form: str,
+    output: Path | None,
+    force: bool,
+    fail_on: str | None,
+) -> None:
+    """Diagnose a run with a known illness: a real one, or a simulated SCENARIO."""
+    from rlclinic.diagnose import diagnose as examine_run
+    from rlclinic.simulate import listing as scenario_list
+    from rlclinic.simulate import scenario as simulated
+
+    if listing:
+        click.echo(scenario_list())
+        return
+    if scenario is None:
+        from rlclinic.readers import read
+
+        home = Path(__file__).parent / "demo"
+        run = read([home / "metrics.jsonl", home / "config.yaml"])
+        click.echo("A real run: TRL's GRPOTrainer on a small model, made sick on purpose.\n", err=True)
+    else:
+        run = simulated(scenario, steps=steps, seed=seed).run
+    _deliver(examine_run(run), form, output, force, fail_on)
+
+
+@cli.command()
+@click.argument("scenario")
+@click.option("--dialect", type=click.Choice(["trl", "verl"]), default="trl", show_default=True)
+@click.option("--form", "layout", type=click.Choice(["jsonl", "trainer_state", "console", "console5"]), default="jsonl",
+              show_default=True, help="console5: as Transformers 5 prints, numbers as strings.")
+@click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
+@click.option("--log-every", default=1, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--seed", default=0, show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+def simulate(
+    scenario: str, dialect: str, layout: str, steps: int, log_every: int, seed: int, output: Path | None, force: bool
+) -> None:
+    """Write the log of a simulated SCENARIO as a trainer would (rlclinic demo --list names them)."""
+    from rlclinic.simulate import scenario as simulated
+    from rlclinic.simulate import write
+
+    made = simulated(scenario, steps=steps, seed=seed, log_every=log_every)
+    _write(write(made, dialect=dialect, form=layout), output, force)
+
+
+@cli.command()
+def schema() -> None:
+    """The JSON Schema of `diagnose --format json`."""
+    from rlclinic.report import schema as report_schema
+
+    click.echo(report_schema())
+
+

@@ -1,0 +1,210 @@
+"""From a run to its diagnosis: run the checks, order causes before consequences, attach what to change."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlclinic import names, vitals
+from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, examine
+from rlclinic.errors import BadTable, UnknownName, nearest
+from rlclinic.model import Diagnosis, Examination, Finding, Note, Run, Severity, Verdict
+from rlclinic.remedies import prescribe
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MEASUREMENT = "measurement"
+"""Family of the checks that speak of the log rather than of the run."""
+
+
+def diagnose(
+    run: Run, *, only: Iterable[str] | None = None, limits: Mapping[str, Mapping[str, Any]] | None = None
+) -> Diagnosis:
+    """Examine ``run`` with every check (or ``only`` the named ones) and put what they say in order.
+
+    ``limits`` maps check to limit to number or grades and wins over the built-in ones. Raises UnknownName for a check
+    or limit that does not exist.
+    """
+    run = vitals.complete(run)
+    chosen = CHECKS if only is None else tuple(resolve(only))
+    for name in limits or {}:
+        resolve([name])
+    outcomes = [examine(one, run, given=(limits or {}).get(one.name)) for one in chosen]
+    examinations = [outcome for outcome, _ in outcomes]
+    notes = {note.id: note for _, left in outcomes for note in left}
+    found = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]
+    ordered = [_complete(finding, run) for finding in order(found)]
+    by_check = {finding.check: finding for finding in ordered}
+    checks = tuple(replace(e, finding=by_check.get(e.check, e.finding)) for e in examinations)
+    return Diagnosis(
+        run=run,
+        verdict=_verdict(run, ordered, checks),
+        findings=tuple(ordered),
+        checks=checks,
+        notes=tuple(sorted(_true_notes(notes.values(), by_check), key=lambda note: note.id)),
+        to_log=_to_log(run, checks),
+    )
+
+
+def resolve(wanted: Iterable[str]) -> list[Check]:
+    """The checks of these names; broad old names stand for the checks that replaced them. Raises UnknownName."""
+    chosen: list[Check] = []
+    for name in wanted:
+        for one in RENAMED.get(name, (name,)):
+            if one not in BY_NAME:
+                raise UnknownName("the name of a check", repr(name), nearest(one, BY_NAME) or tuple(BY_NAME), "rlclinic checks")
+            if BY_NAME[one] not in chosen:
+                chosen.append(BY_NAME[one])
+    return chosen
+
+
+def order(found: Iterable[Finding]) -> list[Finding]:
+    """Findings with causes before consequences: roots by severity and by how much they explain, each followed by what
+    it explains. The result does not depend on the order of ``found``."""
+    findings = {finding.check: finding for finding in found}
+    causes: dict[str, list[str]] = {name: [] for name in findings}
+    for name, finding in findings.items():
+        for effect in BY_NAME[name].leads_to:
+            if effect in findings and _can_explain(finding, findings[effect]):
+                causes[effect].append(name)
+    explains = {name: [e for e, why in causes.items() if name in why] for name in findings}
+
+    def weight(name: str) -> tuple[float, ...]:
+        finding = findings[name]
+        measured = BY_NAME[name].family == MEASUREMENT
+        since = finding.onset.step if finding.onset is not None else float("inf")
+        return (measured, -(finding.severity or 0), -len(explains[name]), since)
+
+    ranked = sorted(findings, key=lambda name: (*weight(name), name))
+    placed: list[str] = []
+
+    def place(name: str) -> None:
+        if name in placed or any(cause not in placed for cause in causes[name]):
+            return
+        placed.append(name)
+        for effect in sorted(explains[name], key=lambda e: (*weight(e), e)):
+            place(effect)
+
+    for name in ranked:
+        place(name)
+    return [
+        replace(findings[name], because_of=tuple(sorted(causes[name])), leads_to=tuple(sorted(explains[name])))
+        for name in placed
+    ]
+
+
+def _can_explain(cause: Finding, effect: Finding) -> bool:
+    """Whether ``cause`` may stand before ``effect``: serious enough, and not later within both intervals.
+
+    A finding without an onset was there in every row shown.
+    """
+    if (cause.severity or 0) < Severity.WARNING:
+        return False
+    if cause.onset is None or effect.onset is None:
+        return effect.onset is None or cause.onset is None
+    return cause.onset.low <= effect.onset.high
+
+
+def _complete(finding: Finding, run: Run) -> Finding:
+    """The finding with its prescriptions and references looked up."""
+    references = tuple(names.reference(id) for id in BY_NAME[finding.check].references)
+    return replace(finding, prescriptions=prescribe(finding.remedies, run), references=references)
+
+
+def _true_notes(notes: Iterable[Note], found: Mapping[str, Finding]) -> list[Note]:
+    """Reassurances, without those that a finding contradicts."""
+    sick = {name for name, finding in found.items() if (finding.severity or 0) >= Severity.WARNING}
+    contradicted = {
+        "loss_zero_expected": {"zero_gradient_steps", "nan_inf"},
+        "clip_zero_expected": {"zero_gradient_steps", "nan_inf"},
+    }
+    return [note for note in notes if not contradicted.get(note.id, set()) & sick]
+
+
+def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...]) -> Verdict:
+    broken = [e.check for e in checks if e.outcome == "failed"]
+    trouble = f" {len(broken)} checks broke: {', '.join(broken)}." if broken else ""
+    if run.kind == "supervised":
+        return Verdict("undecided", None, "This is a log of supervised training: no rewards, nothing to judge here." + trouble)
+    of_run = [f for f in findings if BY_NAME[f.check].family != MEASUREMENT]
+    worst = max((f.severity for f in of_run if f.severity is not None), default=None)
+    if worst is not None and worst >= Severity.WARNING:
+        primary = of_run[0]
+        more = [f for f in of_run[1:] if f.severity is not None and f.severity >= Severity.WARNING]
+        by_it = [f for f in more if primary.check in _ancestors(f.check, {g.check: g for g in findings})]
+        rest = f" It explains {len(by_it)} of {len(more)} further findings." if more else ""
+        return Verdict(worst.label, primary.check, f"{BY_NAME[primary.check].title}{rest}{trouble}")  # type: ignore[arg-type]
+    if not len(run.steps):
+        why = f"the log ends in an error before any training step ({run.ending})" if run.ending else "no training step is in the log"
+        return Verdict("undecided", None, f"Nothing can be judged: {why}.{trouble}")
+    if run.excerpt or run.short:
+        rows = len(run.steps)
+        seen = "shows nothing wrong" if worst is None else "shows nothing that needs action"
+        return Verdict(
+            "undecided", of_run[0].check if of_run else None,
+            f"What is shown ({rows} {'row' if rows == 1 else 'rows'}) {seen}; trends need about {100} rows.{trouble}",
+        )
+    if "reward.mean" not in run:
+        return Verdict("undecided", None, f"No reward is in the log, so the run cannot be judged.{trouble}")
+    worst = max((f.severity for f in findings if f.severity is not None), default=None)
+    looked = sum(e.outcome == "examined" for e in checks)
+    if broken:
+        return Verdict("undecided", None, f"Nothing wrong was found in {looked} checks, but not all could run.{trouble}")
+    if worst is None:
+        return Verdict("healthy", None, f"Nothing wrong was found in {looked} checks.")
+    first = next(f for f in findings if f.severity == worst)
+    return Verdict(worst.label, first.check, f"{BY_NAME[first.check].title}")  # type: ignore[arg-type]
+
+
+def _ancestors(name: str, findings: Mapping[str, Finding]) -> set[str]:
+    seen: set[str] = set()
+    stack = list(findings[name].because_of)
+    while stack:
+        cause = stack.pop()
+        if cause not in seen:
+            seen.add(cause)
+            stack.extend(findings[cause].because_of)
+    return seen
+
+
+def _to_log(run: Run, checks: tuple[Examination, ...]) -> tuple[str, ...]:
+    """The settings that would let the unexamined checks look, in the framework's spelling, most useful first."""
+    wanted: dict[str, int] = {}
+    for examination in checks:
+        for need in examination.missing:
+            metric = need.split("|")[0]
+            if metric not in run:
+                wanted[metric] = wanted.get(metric, 0) + 1
+    for metric in ("eval.score", "entropy.mean"):
+        if metric not in run and not (run.excerpt and metric == "eval.score"):
+            wanted.setdefault(metric, 1)
+    lines = []
+    for metric in sorted(wanted, key=lambda m: (-wanted[m], m)):
+        how = names.enable(metric, run.framework) if run.framework is not None else None
+        title = names.metric(metric).title
+        if how is not None:
+            lines.append(f"{title}: {how[0]}" + (f" ({how[1]})" if how[1] else ""))
+        else:
+            key = names.key_for(metric, run.framework) if run.framework is not None else None
+            lines.append(f"{title}: log {key}" if key else f"{title}: not logged by this loop")
+    return tuple(lines)
+
+
+def read_limits(path: Path) -> dict[str, dict[str, Any]]:
+    """The limits of a TOML file: ``[entropy_collapse]`` with ``p_value = 0.001``, or ``[entropy_collapse.ratio]`` with
+    grades. Raises BadTable when it is no TOML, UnknownName for a check that does not exist."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+        raise BadTable("a TOML file of limits", f"{path}: {problem}", hint="rlclinic explain CHECK lists its limits") from problem
+    for name, rows in table.items():
+        resolve([name])
+        if not isinstance(rows, dict):
+            raise BadTable(f"a table [{name}]", f"{name} = {rows!r}")
+    return table

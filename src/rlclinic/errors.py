@@ -1,0 +1,52 @@
+"""The errors a user can meet; each says what was wanted, what was found, the valid choices and the next command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RlclinicError(Exception):
+    """A request that cannot be carried out; shown as one message, exit code 2.
+
+    ``wanted`` and ``found`` are clauses, ``choices`` the valid answers (nearest first), ``hint`` the next command.
+    """
+
+    def __init__(self, wanted: str, found: str, choices: Iterable[str] = (), hint: str = "") -> None:
+        self.wanted = wanted
+        self.found = found
+        self.choices = tuple(choices)
+        self.hint = hint
+        super().__init__(self.message())
+
+    def message(self) -> str:
+        """The whole text, several short lines."""
+        lines = [f"wanted {self.wanted}", f"found  {self.found}"]
+        if self.choices:
+            shown = ", ".join(self.choices[:12])
+            more = f" and {len(self.choices) - 12} more" if len(self.choices) > 12 else ""
+            lines.append(f"valid  {shown}{more}")
+        if self.hint:
+            lines.append(f"try    {self.hint}")
+        return "\n".join(lines)
+
+
+class CannotRead(RlclinicError):
+    """A source that is missing, empty, binary or holds no metrics."""
+
+
+class UnknownName(RlclinicError):
+    """A check, metric, knob, framework, format or scenario that does not exist."""
+
+
+class BadTable(RlclinicError):
+    """A table (framework, limits, remedies) that breaks its form."""
+
+
+class BadRequest(RlclinicError):
+    """Options that contradict each other or do not fit the input."""
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
+    """The known names closest in spelling to ``name``, best first; empty when none is close."""
+    return tuple(get_close_matches(name, list(known), n=most, cutoff=0.6))

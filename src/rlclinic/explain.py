@@ -1,0 +1,148 @@
+"""The page of everything that has a name: checks, metrics, knobs, remedies; the same text in the terminal and the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlclinic import names
+from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, Limit
+from rlclinic.errors import UnknownName, nearest
+from rlclinic.model import Framework
+
+
+def page(name: str, framework: str | None = None) -> str:
+    """Markdown for a check, metric, knob or remedy of this name; settings are spelled for ``framework`` when given.
+
+    Raises UnknownName with the nearest names.
+    """
+    if framework is not None:
+        names.load(framework)
+    spelled = names.frameworks() if framework is None else (framework,)
+    if name in RENAMED:
+        return "\n\n".join([f"`{name}` has become: {', '.join(RENAMED[name])}.", *(page(n, framework) for n in RENAMED[name])])
+    if name in BY_NAME:
+        return check_page(BY_NAME[name], spelled)
+    if name in names.metrics():
+        return metric_page(name, spelled)
+    if name in names.knobs():
+        return knob_page(name, spelled)
+    if name in names.remedies():
+        return remedy_page(name, spelled)
+    known = [*BY_NAME, *names.metrics(), *names.knobs(), *names.remedies()]
+    raise UnknownName("a check, metric, knob or remedy", repr(name), nearest(name, known) or tuple(BY_NAME), "rlclinic checks")
+
+
+def check_page(one: Check, frameworks: Iterable[str]) -> str:
+    """The page of a check: its text, what it reads and under which keys, its limits with sources, its remedies."""
+    frameworks = tuple(frameworks)
+    lines = [f"# {one.name}", "", one.page.strip(), "", "## What it reads"]
+    for need in (*one.needs, *one.uses):
+        required = "needed" if need in one.needs else "used when present"
+        lines.append(f"- {' or '.join(f'`{m}`' for m in need.split('|'))} ({required})")
+        for metric in need.split("|"):
+            spelled = [f"{names.load(f).title} `{key}`" for f in frameworks if (key := _key(metric, f))]
+            if spelled:
+                lines.append(f"  - {', '.join(spelled)}")
+    lines += ["", "## Limits", "", "| limit | meaning | numbers | source |", "| --- | --- | --- | --- |"]
+    lines += [f"| {limit.name} | {limit.says} | {_numbers(limit)} | {limit.source} |" for limit in one.limits.values()]
+    if not one.limits:
+        lines.append("| none | it states a fact of the log | | |")
+    lines += ["", "## What to change", ""]
+    for id in one.remedies:
+        lines += _remedy_lines(id, frameworks)
+    explains = [f"- leads to `{effect}`: {why}" for effect, why in one.leads_to.items()]
+    comes_of = [f"- may come of `{other.name}`: {other.leads_to[one.name]}" for other in CHECKS if one.name in other.leads_to]
+    if explains or comes_of:
+        lines += ["", "## Causes and consequences", "", *comes_of, *explains]
+    if one.references:
+        lines += ["", "## References", ""]
+        lines += [f"- {r.title} ({r.id}): {r.claim} {r.link}".rstrip() for r in map(names.reference, one.references)]
+    lines += ["", f"Family {one.family}, tier {one.tier}, {one.status} since {one.since}."]
+    return "\n".join(lines) + "\n"
+
+
+def metric_page(name: str, frameworks: Iterable[str]) -> str:
+    """The page of a metric: meaning, unit, range, and the key of every framework with its trap."""
+    metric = names.metric(name)
+    bounds = [f"{v:g}" if v is not None else "unbounded" for v in (metric.low, metric.high)]
+    lines = [f"# {name}", "", metric.says, "", f"Unit: {metric.unit}; from {bounds[0]} to {bounds[1]}.", ""]
+    for framework in frameworks:
+        for row in names.load(framework).rows_of(name):
+            since = "".join(f", {word} {v}" for word, v in (("since", row.since), ("until", row.until)) if v)
+            trap = f": {row.note}" if row.note else ""
+            lines.append(f"- {names.load(framework).title} `{row.shown}`{since}{trap}")
+    readers = [one.name for one in CHECKS if any(name in need.split("|") for need in (*one.needs, *one.uses))]
+    if readers:
+        lines += ["", "Read by: " + ", ".join(f"`{r}`" for r in readers) + "."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def knob_page(name: str, frameworks: Iterable[str]) -> str:
+    """The page of a setting: meaning and the key of every framework."""
+    lines = [f"# {name}", "", names.knob(name).says, ""]
+    for framework in frameworks:
+        row = names.spell(name, Framework(framework, names.load(framework).title))
+        shown = f"`{row.writes.replace('{value}', '...')}`" if row is not None else "no such setting"
+        lines.append(f"- {names.load(framework).title}: {shown}")
+    return "\n".join(lines) + "\n"
+
+
+def remedy_page(name: str, frameworks: Iterable[str]) -> str:
+    """The page of a remedy, spelled for every framework."""
+    lines = [f"# {name}", "", *_remedy_lines(name, tuple(frameworks))]
+    users = [one.name for one in CHECKS if name in one.remedies]
+    if users:
+        lines += ["", "Named by: " + ", ".join(f"`{u}`" for u in users) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def list_checks() -> str:
+    """One line per check: name, tier, family, what the run has."""
+    width = max(len(one.name) for one in CHECKS)
+    return "\n".join(f"{one.name:<{width}}  {one.tier:<7}  {one.title}" for one in CHECKS)
+
+
+def list_metrics() -> str:
+    """One line per canonical metric: name, unit, meaning."""
+    rows = [(name, names.metric(name)) for name in names.metrics()]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {metric.unit:<12}  {metric.says}" for name, metric in rows)
+
+
+def list_frameworks() -> str:
+    """One line per framework: name, title, what was checked in its source."""
+    tables = [names.load(name) for name in names.frameworks()]
+    width = max(len(table.framework) for table in tables)
+    return "\n".join(f"{t.framework:<{width}}  {t.title:<10}  {t.checked}" for t in tables)
+
+
+def _key(metric: str, framework: str) -> str | None:
+    return names.key_for(metric, Framework(framework, names.load(framework).title))
+
+
+def _numbers(limit: Limit) -> str:
+    if limit.value is not None:
+        return f"{limit.value:g}"
+    word = "above" if limit.worse == "above" else "below"
+    return ", ".join(f"{severity.label} {word} {bound:g}" for severity, bound in sorted(limit.grades.items()))
+
+
+def _remedy_lines(id: str, frameworks: tuple[str, ...]) -> list[str]:
+    remedy = names.remedy(id)
+    lines = [f"- **{id}**: {remedy.says}"]
+    if remedy.expect:
+        moves = ", ".join(f"`{metric}` {how}" for metric, how in remedy.expect.items())
+        lines.append(f"  - should move: {moves}" + (f" within {remedy.within} steps" if remedy.within else ""))
+    if remedy.risk:
+        lines.append(f"  - risk: {remedy.risk}")
+    for framework in frameworks:
+        own = names.remedy_override(id, Framework(framework, names.load(framework).title))
+        if own is not None and own.unavailable:
+            lines.append(f"  - {names.load(framework).title}: {own.unavailable}")
+            continue
+        rows = [names.spell(knob, Framework(framework, names.load(framework).title)) for knob in remedy.set]
+        keys = [f"`{row.key}`" for row in rows if row is not None]
+        if keys:
+            note = f" ({own.note})" if own is not None and own.note else ""
+            lines.append(f"  - {names.load(framework).title}: {', '.join(keys)}{note}")
+    return lines

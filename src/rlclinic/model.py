@@ -1,0 +1,391 @@
+"""What a run is and what can be said about it: frozen data shared by every layer, with look-ups and no judgement."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Scalar: TypeAlias = float | int | str | bool | None
+Status: TypeAlias = Literal["measured", "structural_zero", "filtered"]
+Tier: TypeAlias = Literal["certain", "likely", "hint"]
+OutcomeName: TypeAlias = Literal["examined", "unexamined", "not_applicable", "failed"]
+
+
+class Severity(enum.IntEnum):
+    """How much a finding matters; ordered, so severities compare with ``<``."""
+
+    INFO = 1
+    WARNING = 2
+    CRITICAL = 3
+
+    @property
+    def label(self) -> str:
+        """The lower-case word used in JSON and on the command line."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One metric over time, at the steps at which it was logged and nowhere else.
+
+    ``steps`` (n,) strictly increasing trainer steps; ``values`` (n,) in the unit of the canonical metric. A NaN or an
+    infinity among the values was written by the trainer; a missing value is an absent step, never a NaN.
+    """
+
+    metric: str
+    key: str
+    steps: Floats
+    values: Floats
+    status: Status = "measured"
+    because: str = ""
+    """Why ``status`` is not plain ``measured``: what makes the value structurally zero, or what filter biases it."""
+    resolution: float = 0.0
+    """Smallest printed increment (0.001 for text with three decimals): a 0 means |x| < resolution/2. 0: full precision."""
+    estimator: str = ""
+    """How the quantity was estimated where that changes its meaning (k1, k3, per sequence, sequence-level)."""
+    note: str = ""
+    """The trap of this key in this framework, in one sentence; shown beside findings that use it."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def finite(self) -> Column:
+        """The same column without NaN and infinities."""
+        keep = np.isfinite(self.values)
+        return self if bool(keep.all()) else replace(self, steps=self.steps[keep], values=self.values[keep])
+
+    @cached_property
+    def nonfinite(self) -> int:
+        """How many logged values are NaN or infinite."""
+        return int(len(self.values) - np.isfinite(self.values).sum())
+
+    @cached_property
+    def zero(self) -> NDArray[np.bool_]:
+        """(n,) True where the value is exactly zero as logged (not merely rounded to zero when full precision is known)."""
+        return np.asarray(self.values == 0.0)
+
+    @property
+    def rounded_zero(self) -> bool:
+        """True when a logged 0 may be a small number that was printed with too few decimals."""
+        return self.resolution > 0.0
+
+    def upto(self, step: float) -> Column:
+        """The column as it was at ``step``."""
+        keep = self.steps <= step
+        return replace(self, steps=self.steps[keep], values=self.values[keep])
+
+    def since(self, step: float) -> Column:
+        """The column from ``step`` on."""
+        keep = self.steps >= step
+        return replace(self, steps=self.steps[keep], values=self.values[keep])
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """One reward part: its mean over the batch and, where logged, its spread over the batch (never within groups)."""
+
+    name: str
+    mean: Column
+    std: Column | None = None
+    weight: float | None = None
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting of the run in canonical form, with the framework's own key and where the value comes from."""
+
+    name: str
+    value: Scalar
+    key: str
+    origin: Literal["config", "log", "given", "default"]
+
+
+@dataclass(frozen=True)
+class Framework:
+    """Which trainer wrote the log. ``version`` is the exact one when known; ``at_least``/``below`` bound it otherwise."""
+
+    name: str
+    title: str
+    version: str | None = None
+    at_least: str | None = None
+    below: str | None = None
+    how: Literal["keys", "config", "log", "given"] = "keys"
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file (or standard input) that the run was read from."""
+
+    path: str
+    format: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Unrecognised:
+    """A log key that no table knows, with the nearest known keys."""
+
+    key: str
+    nearest: tuple[str, ...] = ()
+    points: int = 0
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """A log key whose meaning depends on something unknown (mostly the version); ``decided_by`` says what would settle it."""
+
+    key: str
+    meanings: tuple[str, ...]
+    decided_by: str
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Something about the log that the reader must know before trusting it."""
+
+    code: str
+    says: str
+
+
+@dataclass(frozen=True)
+class RewardRange:
+    """The attainable reward of one answer, from ``low`` to ``high``, and how that is known."""
+
+    low: float
+    high: float
+    how: str
+
+    def share(self, reward: float) -> float:
+        """Where a mean reward lies between the lowest (0) and the highest (1) attainable value."""
+        return (reward - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One training run: columns by canonical metric, reward parts, evaluations, knobs, and where all that came from."""
+
+    name: str = "run"
+    framework: Framework | None = None
+    algorithm: str | None = None
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    components: Mapping[str, Component] = field(default_factory=dict)
+    evaluations: Mapping[str, Column] = field(default_factory=dict)
+    """Every held-out series by its log key; the one chosen as *the* score is also ``columns["eval.score"]``."""
+    eval_rule: str = ""
+    """Which held-out series was chosen and by which rule; empty without any."""
+    knobs: Mapping[str, Knob] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+    unrecognised: tuple[Unrecognised, ...] = ()
+    undecided: tuple[Undecided, ...] = ()
+    warnings: tuple[Warn, ...] = ()
+    seams: Mapping[float, str] = field(default_factory=dict)
+    """Steps at which the log shows a restart, a resume or a change of configuration, with what was seen there."""
+    began: float | None = None
+    """Step at which the last attempt began, when the log holds several that each started from scratch."""
+    reward_range: RewardRange | None = None
+    """What one answer can earn at least and at most, where the log or configuration shows it; see ``vitals``."""
+    planned_steps: int | None = None
+    excerpt: bool = False
+    """True when the source is a pasted or cut piece of a log: an absent metric then proves nothing."""
+    kind: Literal["rl", "supervised", "crash"] = "rl"
+    """``supervised``: a fine-tuning log without rewards; ``crash``: the text holds an error and no training step."""
+    ending: str = ""
+    """The error that ended the run, in the log's own (bounded) words; empty when the log shows none."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Model, hardware and similar plain facts for the head line, only where the log or configuration states them."""
+
+    def __getitem__(self, metric: str) -> Column:
+        return self.columns[metric]
+
+    def __contains__(self, metric: object) -> bool:
+        return metric in self.columns
+
+    def get(self, metric: str) -> Column | None:
+        """The column of a canonical metric, or None when the log lacks it."""
+        return self.columns.get(metric)
+
+    def knob(self, name: str) -> Scalar:
+        """The value of a canonical setting, or None when unknown."""
+        found = self.knobs.get(name)
+        return None if found is None else found.value
+
+    def number(self, name: str) -> float | None:
+        """The value of a numeric setting as a float; None when unknown or not a number."""
+        value = self.knob(name)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def paired(self, first: str, second: str) -> tuple[Floats, Floats, Floats]:
+        """(steps, first, second) at the steps where both metrics are logged and finite; empty arrays when there are none."""
+        empty = np.empty(0)
+        if first not in self.columns or second not in self.columns:
+            return empty, empty, empty
+        a, b = self.columns[first].finite, self.columns[second].finite
+        steps, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+        return steps, a.values[i], b.values[j]
+
+    @cached_property
+    def steps(self) -> Floats:
+        """Every step at which a training metric was logged, increasing."""
+        logged = [c.steps for name, c in self.columns.items() if not name.startswith("eval.")]
+        logged += [c.mean.steps for c in self.components.values()]
+        return np.unique(np.concatenate(logged)) if logged else np.empty(0)
+
+    @property
+    def short(self) -> bool:
+        """True for a paste or a log of at most ``SHORT`` rows: only states can be judged, no trends."""
+        return len(self.steps) <= SHORT
+
+    def upto(self, step: float) -> Run:
+        """The run as its log stood at ``step``."""
+        seams = {s: why for s, why in self.seams.items() if s <= step}
+        return replace(self._cut(lambda column: column.upto(step)), seams=seams)
+
+    @cached_property
+    def last_attempt(self) -> Run:
+        """The run from the last start from scratch on; the run itself when there was only one start."""
+        began = self.began
+        return self if began is None else replace(self._cut(lambda column: column.since(began)), began=None)
+
+    def _cut(self, cut: Callable[[Column], Column]) -> Run:
+        columns = {m: cut(c) for m, c in self.columns.items()}
+        parts = {
+            n: replace(p, mean=cut(p.mean), std=None if p.std is None else cut(p.std))
+            for n, p in self.components.items()
+        }
+        return replace(
+            self,
+            columns={m: c for m, c in columns.items() if len(c)},
+            components={n: p for n, p in parts.items() if len(p.mean)},
+            evaluations={k: e for k, c in self.evaluations.items() if len(e := cut(c))},
+        )
+
+
+SHORT = 30
+"""Rows up to which a log counts as short (ours: with fewer, the trend test has next to no power and a step scan has no
+room for its margins, see docs/statistics.md); between 30 and 100 rows only large effects are reported."""
+
+
+@dataclass(frozen=True)
+class Onset:
+    """Since which trainer step, with the interval of steps that the data allow."""
+
+    step: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Effect size first; ``p_value`` is corrected for autocorrelation and None where the log proves the fact."""
+
+    effect: float
+    p_value: float | None
+    method: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A reassurance: something that often worries people and is normal in this log."""
+
+    id: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """One setting to change, in the framework's own spelling; ``before`` is None when the present value is unknown."""
+
+    knob: str
+    key: str
+    before: Scalar
+    after: Scalar
+    writes: str
+
+
+@dataclass(frozen=True)
+class Prescription:
+    """A remedy worked out for this run: exact changes, what should move, within how many steps, at which risk."""
+
+    id: str
+    says: str
+    changes: tuple[Change, ...] = ()
+    expect: Mapping[str, str] = field(default_factory=dict)
+    within: int | None = None
+    risk: str = ""
+    confirm: str = ""
+    note: str = ""
+    """A caveat of this framework or version for the change (an ignored flag, a condition that must also hold)."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A paper, issue or documentation page and the one claim we rely on."""
+
+    id: str
+    title: str
+    claim: str
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check saw. A check fills the upper half; the engine and ``diagnose`` fill the lower."""
+
+    severity: Severity | None
+    says: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    onset: Onset | None = None
+    evidence: Evidence | None = None
+    remedies: tuple[str, ...] = ()
+    would_decide: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    check: str = ""
+    tier: Tier = "likely"
+    because_of: tuple[str, ...] = ()
+    leads_to: tuple[str, ...] = ()
+    prescriptions: tuple[Prescription, ...] = ()
+    references: tuple[Reference, ...] = ()
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The outcome of one check on one run; ``finding`` is present when it was examined, healthy or not."""
+
+    check: str
+    outcome: OutcomeName
+    finding: Finding | None = None
+    missing: tuple[str, ...] = ()
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer in one line. ``undecided`` means that the log cannot carry a verdict."""
+
+    severity: Literal["healthy", "info", "warning", "critical", "undecided"]
+    primary: str | None
+    says: str
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """Everything said about one run, in the order in which it should be read."""
+
+    run: Run
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    checks: tuple[Examination, ...]
+    notes: tuple[Note, ...]
+    to_log: tuple[str, ...] = ()
+    """Lines or settings that would let the unexamined checks speak, in the framework's own spelling."""

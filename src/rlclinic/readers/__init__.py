@@ -1,0 +1,445 @@
+"""Read what belongs to one run and make it a Run: decide the form, then the framework, then translate and merge."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rlclinic import names
+from rlclinic.errors import BadRequest, CannotRead, nearest
+from rlclinic.model import (
+    SHORT,
+    Column,
+    Component,
+    Floats,
+    Framework,
+    Knob,
+    Run,
+    Source,
+    Undecided,
+    Unrecognised,
+    Warn,
+)
+from rlclinic.readers import rundir
+from rlclinic.readers.config import read_config
+from rlclinic.readers.log import Log, Series, read_log
+
+CLOCKS = ("progress.", "time.", "tokens.", "perf.")
+"""Families that move by themselves; they do not tell whether a row repeats the one before."""
+PASTE = 12
+"""Rows up to which text without a run around it counts as an excerpt (ours)."""
+TRUST = {"jsonl": 0, "json_history": 1, "csv": 1, "trainer_state": 2, "console": 3, "summary": 4}
+"""Which form of a run is believed where several overlap: complete and of full precision first."""
+
+
+def read(
+    sources: Sequence[str | Path],
+    *,
+    framework: str | None = None,
+    config: Sequence[str | Path] = (),
+    eval_key: str | None = None,
+    stdin: bytes | None = None,
+) -> Run:
+    """The run held by ``sources``: files, one directory, or ``-`` for ``stdin`` (or the process's standard input).
+
+    ``framework`` is a name or ``name@version``; ``config`` files add settings; ``eval_key`` names the held-out score.
+    Raises CannotRead when no source holds a run, UnknownName for an unknown framework, BadRequest for an ``eval_key``
+    that is not in the log.
+    """
+    logs, settings, warnings = _open(sources, config, stdin)
+    keys = list(dict.fromkeys(key for log in logs for key in log.series))
+    versions = {name: found for log in reversed(logs) for name, found in log.versions.items()}
+    complete = any(log.complete for log in logs)
+    from_log = {key: value for log in reversed(logs) for key, value in log.config.items()}
+    detected = names.detect(
+        keys, given=framework, config_keys=[*settings, *from_log], text_versions=versions, complete=complete
+    )
+    knobs = _knobs(settings, from_log, detected)
+    translated = [_translate(log, detected, knobs, complete) for log in logs]
+    return _assemble(sources, logs, translated, detected, knobs, warnings, eval_key)
+
+
+def _open(
+    sources: Sequence[str | Path], config: Sequence[str | Path], stdin: bytes | None
+) -> tuple[list[Log], dict[str, object], list[Warn]]:
+    """Every log that can be read, the settings found beside them, and what was left with the reason."""
+    logs: list[Log] = []
+    settings: dict[str, object] = {}
+    warnings: list[Warn] = []
+    failures: list[CannotRead] = []
+
+    def take(path: Path, as_config: bool) -> None:
+        try:
+            if as_config:
+                settings.update(read_config(path))
+            else:
+                logs.append(read_log(path))
+        except CannotRead as problem:
+            if not as_config:
+                failures.append(problem)
+            warnings.append(Warn("source_left_out", f"{path.name}: {problem.found}"))
+
+    for source in sources:
+        if str(source) == "-":
+            logs.append(read_log(None, sys.stdin.buffer.read() if stdin is None else stdin, name="-"))
+            continue
+        path = Path(source)
+        if not path.exists():
+            raise CannotRead("a log file, a directory of a run, or - for standard input", f"{path} does not exist")
+        if path.is_dir():
+            found = rundir.find(path)
+            warnings += [Warn("source_left_out", f"{left.name}: {why}") for left, why in found.left]
+            for one in found.logs:
+                take(one, False)
+            for one in found.configs:
+                take(one, True)
+        else:
+            take(path, rundir.is_config(path))
+    for extra in config:
+        settings.update(read_config(Path(extra)))
+    useful = [log for log in logs if log.kind in ("metrics", "supervised", "crash")]
+    for log in logs:
+        if log not in useful:
+            warnings.append(Warn("source_left_out", f"{Path(log.path).name}: holds {log.kind}, not metrics"))
+        else:
+            warnings += log.warnings
+            if log.kind == "config":
+                settings.update(log.config)
+    with_rows = [log for log in useful if log.kind == "metrics" and log.series]
+    if with_rows:
+        useful = with_rows
+    if not useful:
+        if failures:
+            raise failures[0]
+        seen = "; ".join(warn.says for warn in warnings) or "nothing that could be read"
+        raise CannotRead(
+            "the log of a training run (JSONL, trainer_state.json, CSV or console text)",
+            f"no metrics: {seen}",
+            hint="rlclinic diagnose LOGFILE, or - to paste from standard input",
+        )
+    useful.sort(key=lambda log: (TRUST.get(log.format.split(" ")[0], 2), log.path))
+    return useful, settings, warnings
+
+
+def _knobs(
+    settings: Mapping[str, object], from_log: Mapping[str, object], framework: Framework | None
+) -> dict[str, Knob]:
+    knobs = names.default_knobs(framework)
+    knobs.update(names.read_knobs(from_log, framework, "log"))
+    knobs.update(names.read_knobs(settings, framework, "config"))
+    return knobs
+
+
+@dataclass(frozen=True, eq=False)
+class _Translated:
+    """One log in canonical names, before merging."""
+
+    columns: dict[str, Column]
+    components: dict[str, Component]
+    evaluations: dict[str, Column]
+    unrecognised: dict[str, int]
+    undecided: dict[str, Undecided]
+    seams: dict[float, str]
+    began: float | None
+    warnings: list[Warn]
+
+
+def _translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob], complete: bool) -> _Translated:
+    meanings = {key: names.translate(key, framework, knobs, complete) for key in log.series}
+    steps, seams, began, order, warnings = _timeline(log)
+    moving = [s for key, s in log.series.items() if not _is_clock(meanings[key])]
+    fresh = _fresh_rows(log, moving)
+    if not fresh.all():
+        stale = int((~fresh).sum())
+        warnings.append(
+            Warn(
+                "stale_rows", f"{stale} of {log.rows} rows repeat the row before in every metric; each is counted once"
+            )
+        )
+    columns: dict[str, tuple[int, Column]] = {}
+    means: dict[str, tuple[int, Column]] = {}
+    spreads: dict[str, tuple[int, Column]] = {}
+    evaluations: dict[str, Column] = {}
+    unrecognised: dict[str, int] = {}
+    undecided: dict[str, Undecided] = {}
+    for key, series in log.series.items():
+        meaning = meanings[key]
+        if meaning is None:
+            unrecognised[key] = len(series.values)
+            continue
+        if isinstance(meaning, Undecided):
+            undecided[key] = meaning
+            if set(meaning.meanings) == {"reward.std", "reward.group_std"}:
+                column = _column(log, series, "reward.std_unresolved", key, steps, fresh, order)
+                columns.setdefault("reward.std_unresolved", (0, column))
+            continue
+        column = _column(log, series, meaning.metric, key, steps, fresh if meaning.role == "metric" else None, order)
+        column = _annotate(column, meaning, knobs)
+        if not len(column):
+            continue
+        if meaning.role == "evaluation":
+            evaluations[key] = column
+            continue
+        table, name = {
+            "metric": (columns, meaning.metric),
+            "component_mean": (means, meaning.part or key),
+            "component_std": (spreads, meaning.part or key),
+        }[meaning.role]
+        if name not in table or meaning.rank < table[name][0]:
+            table[name] = (meaning.rank, column)
+    parts = {
+        part: Component(part, mean, spreads[part][1] if part in spreads else None) for part, (_, mean) in means.items()
+    }
+    plain = {metric: column for metric, (_, column) in columns.items()}
+    return _Translated(plain, parts, evaluations, unrecognised, undecided, seams, began, warnings)
+
+
+def _is_clock(meaning: object) -> bool:
+    return isinstance(meaning, names.Meaning) and meaning.metric.startswith(CLOCKS)
+
+
+def _timeline(log: Log) -> tuple[Floats, dict[float, str], float | None, np.ndarray, list[Warn]]:  # type: ignore[type-arg]
+    """Row steps with abandoned branches removed (NaN), seams by step, the start of the last attempt, keep-order.
+
+    A step that goes back is a resume: rows at or beyond it that were written earlier belong to an abandoned branch. A
+    start from scratch continues the count instead, so that both attempts stay visible.
+    """
+    steps = log.steps.copy()
+    seams: dict[float, str] = {}
+    began: float | None = None
+    warnings: list[Warn] = []
+    known = np.isfinite(steps)
+    if not known.any():
+        return steps, seams, began, np.arange(log.rows), warnings
+    first = float(steps[known][0])
+    for row in sorted(log.seams):
+        why = log.seams[row]
+        if row >= log.rows or not np.isfinite(steps[row]):
+            continue
+        at = float(steps[row])
+        earlier = np.flatnonzero(known[:row])
+        reached = float(np.nanmax(steps[:row])) if len(earlier) else at
+        goes_back = at <= reached
+        scratch = "started again" in why and (not goes_back or at <= first + 1)
+        if goes_back and scratch:
+            steps[row:] += reached + 1 - at
+            at = float(steps[row])
+        elif goes_back:
+            abandoned = earlier[steps[earlier] >= at]
+            lost = int(np.sum(steps[abandoned] > np.nanmax(steps[row:])))
+            steps[abandoned] = np.nan
+            known = np.isfinite(steps)
+            warnings.append(
+                Warn(
+                    "restarted",
+                    f"{why}; {len(abandoned)} rows of the abandoned branch are left out"
+                    + (f", {lost} of them beyond where the log now ends" if lost else ""),
+                )
+            )
+        seams[at] = why
+        if scratch:
+            began = at
+            warnings.append(
+                Warn("several_attempts", f"{why} at row {row + 1}: the file holds several attempts, judged by the last")
+            )
+    return steps, seams, began, np.arange(log.rows), warnings
+
+
+def _fresh_rows(log: Log, moving: Iterable[Series]) -> np.ndarray:  # type: ignore[type-arg]
+    """(rows,) False where a row repeats the one before in every metric that a whole log would not repeat by chance.
+
+    At least two series must vary over the log and be present in all rows, else nothing counts as stale.
+    """
+    fresh = np.ones(log.rows, dtype=bool)
+    if log.rows < 3:
+        return fresh
+    dense = [s.values for s in moving if len(s.rows) == log.rows]
+    varied = [v for v in dense if len(np.unique(v[np.isfinite(v)][:2000])) > 2]
+    if len(varied) < 2:
+        return fresh
+    same = np.ones(log.rows - 1, dtype=bool)
+    for values in dense:
+        same &= (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
+        if not same.any():
+            return fresh
+    fresh[1:] = ~same
+    return fresh
+
+
+def _column(
+    log: Log,
+    series: Series,
+    metric: str,
+    key: str,
+    steps: Floats,
+    fresh: np.ndarray | None,
+    order: np.ndarray,  # type: ignore[type-arg]
+) -> Column:
+    at = steps[series.rows]
+    keep = np.isfinite(at) if fresh is None else np.isfinite(at) & fresh[series.rows]
+    at, values = at[keep], series.values[keep]
+    if len(at) > 1 and not bool((np.diff(at) > 0).all()):
+        # Stable sort, then the last row of each step: a step logged twice keeps what was written last.
+        ranked = np.argsort(at, kind="stable")
+        at, values = at[ranked], values[ranked]
+        last = np.append(np.diff(at) > 0, True)
+        at, values = at[last], values[last]
+    resolution = 0.0 if series.decimals is None else 10.0**-series.decimals
+    return Column(metric=metric, key=key, steps=at, values=values, resolution=resolution)
+
+
+def _annotate(column: Column, meaning: names.Meaning, knobs: Mapping[str, Knob]) -> Column:
+    """The column with its scale applied, its trap noted, and structural zeros and filtered means marked as such."""
+    values = column.values if meaning.scale == 1.0 else column.values * meaning.scale
+    column = replace(column, values=values, estimator=meaning.estimator, note=meaning.note)
+    constant_zero = len(values) > 0 and bool((values == 0).all())
+    weight = knobs.get("kl_coef")
+    if meaning.zero == "no_reference" and constant_zero and (weight is None or weight.value in (0, 0.0)):
+        return replace(column, status="structural_zero", because="it is 0 in every row: no reference model is in use")
+    if meaning.zero == "not_measured" and constant_zero:
+        return replace(column, status="structural_zero", because="this key is 0 in every row when it is not measured")
+    if meaning.metric in ("reward.mean", "group.zero_var_frac") and knobs.get("dynamic_sampling") is not None:
+        if knobs["dynamic_sampling"].value is True:
+            return replace(column, status="filtered", because="dead groups are filtered out before this is computed")
+    return column
+
+
+def _assemble(
+    sources: Sequence[str | Path],
+    logs: list[Log],
+    translated: list[_Translated],
+    framework: Framework | None,
+    knobs: dict[str, Knob],
+    warnings: list[Warn],
+    eval_key: str | None,
+) -> Run:
+    columns: dict[str, Column] = {}
+    components: dict[str, Component] = {}
+    evaluations: dict[str, Column] = {}
+    seams: dict[float, str] = {}
+    for log, one in zip(logs, translated, strict=True):
+        sure = log.step_source != "row order"
+        for metric, column in one.columns.items():
+            columns[metric] = _merge(columns.get(metric), column, sure, warnings, log)
+        for part, component in one.components.items():
+            if part not in components:
+                components[part] = component
+            else:
+                mean = _merge(components[part].mean, component.mean, sure, warnings, log)
+                components[part] = replace(components[part], mean=mean)
+        for key, column in one.evaluations.items():
+            bare = next((k for k in evaluations if names.strip(k)[0] == names.strip(key)[0]), key)
+            evaluations[bare] = _merge(evaluations.get(bare), column, sure, warnings, log)
+        seams |= one.seams if not seams else {}
+        warnings += one.warnings
+    known = {u for t in translated for u in t.undecided}
+    chosen, rule = _held_out(evaluations, eval_key)
+    if chosen is not None:
+        columns["eval.score"] = replace(evaluations[chosen], metric="eval.score")
+    unrecognised = {k: n for t in translated for k, n in t.unrecognised.items()}
+    rows = max((log.rows for log in logs), default=0)
+    excerpt = all(log.excerpt for log in logs) or (
+        rows <= PASTE and all(log.format.startswith(("console", "table", "jsonl")) for log in logs)
+    )
+    planned = next((log.planned_steps for log in logs if log.planned_steps), None)
+    if planned is None and isinstance(value := getattr(knobs.get("planned_steps"), "value", None), int) and value > 0:
+        planned = value
+    kinds = {log.kind for log in logs}
+    facts = {key: text for log in reversed(logs) for key, text in log.facts.items()}
+    model = knobs.get("model")
+    if model is not None and "model" not in facts:
+        facts["model"] = str(model.value)
+    return Run(
+        name=_name(sources),
+        framework=framework,
+        algorithm=_algorithm(columns, knobs, framework, facts),
+        columns=columns,
+        components=components,
+        evaluations=evaluations,
+        eval_rule=rule,
+        knobs=knobs,
+        sources=tuple(Source(log.path, log.format, log.rows) for log in logs),
+        unrecognised=tuple(
+            Unrecognised(key, names.nearest_keys(key, framework), count) for key, count in sorted(unrecognised.items())
+        ),
+        undecided=tuple(u for t in translated[:1] for k, u in sorted(t.undecided.items()) if k in known),
+        warnings=tuple(dict.fromkeys(warnings)),
+        seams=dict(sorted(seams.items())),
+        began=next((t.began for t in translated if t.began is not None), None),
+        planned_steps=planned,
+        excerpt=excerpt,
+        kind="supervised" if kinds == {"supervised"} else "crash" if kinds == {"crash"} else "rl",
+        ending=next((log.ending for log in logs if log.ending), ""),
+        facts=facts,
+    )
+
+
+def _merge(old: Column | None, new: Column, sure: bool, warnings: list[Warn], log: Log) -> Column:
+    """``old`` with what ``new`` adds at steps outside the range of ``old``; nothing is counted twice.
+
+    ``sure`` is False when the steps of ``new`` are mere row numbers; it then adds nothing to a known column.
+    """
+    if old is None or not len(old):
+        return new
+    _, i, j = np.intersect1d(old.steps, new.steps, assume_unique=True, return_indices=True)
+    if sure and len(i) >= 5 and old.metric in ("reward.mean", "grad.norm"):
+        close = np.isclose(old.values[i], new.values[j], rtol=0.02, atol=2e-3, equal_nan=True)
+        if close.mean() < 0.5:
+            says = f"{Path(log.path).name} disagrees with the other sources on {new.key}: is it another run? It is not merged"
+            warnings.append(Warn("sources_disagree", says))
+            return old
+    outside = (new.steps > old.steps[-1]) | (new.steps < old.steps[0])
+    if not sure or not outside.any():
+        return old
+    steps = np.concatenate([old.steps, new.steps[outside]])
+    values = np.concatenate([old.values, new.values[outside]])
+    rank = np.argsort(steps, kind="stable")
+    return replace(old, steps=steps[rank], values=values[rank], resolution=max(old.resolution, new.resolution))
+
+
+def _held_out(evaluations: Mapping[str, Column], wanted: str | None) -> tuple[str | None, str]:
+    """Which held-out series is the score, and the rule that says so."""
+    if wanted is not None:
+        match = [k for k in evaluations if k == wanted or names.strip(k)[0] == names.strip(wanted)[0]]
+        if not match:
+            raise BadRequest(
+                "a held-out series of this log", f"--eval {wanted}", nearest(wanted, evaluations) or tuple(evaluations)
+            )
+        return match[0], f"{match[0]}, as asked"
+    ranked = [(rank, i, key) for i, key in enumerate(evaluations) if (rank := names.evaluation_rank(key)) is not None]
+    if not ranked:
+        return None, ""
+    rank, _, key = min(ranked)
+    others = len(ranked) - 1
+    rest = f"; {others} other held-out series, choose with --eval KEY" if others else ""
+    return key, f"{key}: {names.EVAL_RULES[rank[0]]}{rest}"
+
+
+def _algorithm(
+    columns: Mapping[str, Column], knobs: Mapping[str, Knob], framework: Framework | None, facts: Mapping[str, str]
+) -> str | None:
+    stated = knobs.get("algorithm")
+    if stated is not None and stated.origin != "default":
+        return str(stated.value).lower()
+    if "value.loss" in columns or "value.explained_var" in columns:
+        return "ppo"
+    if "algorithm" in facts:
+        return facts["algorithm"].lower()
+    grouped = "group.zero_var_frac" in columns or "reward.group_std" in columns
+    return "grpo" if grouped or (framework is not None and framework.name in ("unsloth", "ms_swift")) else None
+
+
+def _name(sources: Sequence[str | Path]) -> str:
+    first = str(sources[0])
+    if first == "-":
+        return "standard input"
+    path = Path(first).resolve()
+    generic = {"trainer_state", "metrics", "train", "log", "output", "console", "training", "logging", "step_logs"}
+    return path.parent.name if path.is_file() and path.stem in generic else path.stem if path.is_file() else path.name
+
+
+__all__ = ["SHORT", "read"]

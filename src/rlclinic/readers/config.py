@@ -1,0 +1,298 @@
+"""Settings and library versions, from configuration files, command lines and the text around a log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from rlclinic.errors import CannotRead
+from rlclinic.readers.rows import number
+
+FILE_LIMIT = 8 << 20
+"""Largest configuration file in bytes (ours: the largest one seen, a resolved verl configuration, has 40 KiB)."""
+SETTINGS = 5_000
+"""Most settings kept of one source (ours)."""
+VALUE_LENGTH = 2_000
+"""Longest text value kept (ours)."""
+
+_FLAG = re.compile(r"--([A-Za-z][\w.-]{1,120})(?:=(.*))?", re.DOTALL)
+_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)=(.*)", re.DOTALL)
+_LABEL = re.compile(r"([A-Za-z_][\w.]{1,120})\s*[:=]\s*(\S.{0,500})")
+_TOKEN = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"\[\],]+(?:=(?:\[[^\]\n]*\]|'[^'\n]*'|\"[^\"\n]*\"))?|,")
+_CALL = re.compile(r"\b(?:\w*(?:GRPO|PPO|RLOO|DPO|ORPO|KTO|SFT|Online\w*|Training)(?:Config|Arguments|Argument))\(")
+_ARGUMENT = re.compile(r"([A-Za-z_]\w{1,80})\s*=\s*('[^'\n]*'|\"[^\"\n]*\"|\[[^\[\]\n]*\]|[^\s,()\[\]]+)")
+
+_LIBRARIES = (
+    "trl|transformers|verl|vllm|sglang|torch|pytorch|unsloth|unsloth_zoo|ms-swift|ms_swift|swift|openrlhf|deepspeed"
+    "|peft|accelerate|ray|flash-attn|flash_attn|numpy|slime|areal|nemo-rl|nemo_rl|skyrl|prime-rl|python|datasets"
+)
+_RELEASE = r"v?(\d{1,4}\.\d{1,4}(?:\.[\w+]{1,20}){0,4})"
+_PINNED = re.compile(
+    rf"(?<![\w/.-])({_LIBRARIES})\s{{0,3}}(?:==|@ ?v|version\s?[:=]?\s?|[:=]\s?)\s?{_RELEASE}", re.IGNORECASE
+)
+_LISTED = re.compile(
+    rf"(?:^|[,;(=|\[]\s{{0,3}})({_LIBRARIES})[ -]{_RELEASE}(?=$|[\s,;:)|.\]])", re.IGNORECASE | re.MULTILINE
+)
+_PLANNED = re.compile(
+    r"(?:Total steps|total_training_steps|Total optimization steps|max_steps)\s{0,3}[=:]\s{0,3}([\d,]{1,12})\b"
+)
+_RAISED = re.compile(
+    r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}(?:Error|Exception|Interrupt|Exit|Failure)\b.{0,400}"
+)
+_FATAL = re.compile(
+    r"CUDA out of memory|CUDA error|NCCL error|Watchdog caught collective operation timeout|Segmentation fault"
+    r"|exits with return code|ChildFailedError|oom-kill|SIGKILL|Out of memory|DUE TO TIME LIMIT|ActorDiedError"
+)
+_GPU = re.compile(r"\b((?:NVIDIA|AMD|Tesla)\s[\w ()-]{2,40}?)(?=\.|,|\s\||\s{2}|$)")
+_GPUS = re.compile(r"Num GPUs(?: used)?\s?=\s?(\d{1,5})")
+_MODEL = re.compile(
+    r"(?:^|\s)(?:model|base|base model|policy model)\s?[:=]\s?((?:[\w.-]{2,60}/)[\w.-]{2,80})\s*$", re.IGNORECASE
+)
+_BATCH = re.compile(r"Batch size per device = ([\d,]{1,8}) \| Gradient accumulation steps = ([\d,]{1,8})")
+_TROUBLE = re.compile(r"[Ee]rror|[Ee]xception|imeout|emory|Segm|SIG|exits|Traceback|Interrupt|Exit")
+_FACT = re.compile(r"GPU|NVIDIA|[Mm]odel|base")
+_GIVEN = re.compile(r"(?:^|[\s'\"])--[a-z]|(?:^|[\s'\"+])[a-z_]+\.[a-z_.]+=")
+_SAME = {
+    "pytorch": "torch",
+    "swift": "ms-swift",
+    "ms_swift": "ms-swift",
+    "flash_attn": "flash-attn",
+    "nemo_rl": "nemo-rl",
+}
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """The settings of a YAML, JSON or plain argument file, nested ones under dotted names.
+
+    Raises CannotRead when the file is missing, too large, not text, or holds no setting.
+    """
+    try:
+        if path.stat().st_size > FILE_LIMIT:
+            raise CannotRead("a configuration file", f"{path}: larger than {FILE_LIMIT >> 20} MiB")
+        data = path.read_bytes()
+    except OSError as error:
+        raise CannotRead("a configuration file", f"{path}: {error.strerror or error}") from error
+    if b"\0" in data[:4096]:
+        raise CannotRead("a configuration file", f"{path}: not text")
+    text = data.decode("utf-8-sig", errors="replace")
+    settings = config_from_text(text)
+    if not settings:
+        raise CannotRead(
+            "a configuration file",
+            f"{path}: no setting in it",
+            hint="give YAML, JSON, or one --flag value for each line",
+        )
+    return settings
+
+
+def config_from_text(text: str) -> dict[str, object]:
+    """The settings that a configuration file or a list of arguments states; empty when it states none."""
+    text = text[:FILE_LIMIT]
+    if text.lstrip()[:1] == "{":
+        try:
+            return flat_settings(json.loads(text))
+        except (ValueError, RecursionError):
+            pass
+    if not re.search(r"^\s*(?:--|[\w.]+\.\w+=)", text, re.MULTILINE):
+        try:
+            loaded = None if "&" in text and "*" in text else yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            loaded = None
+        if isinstance(loaded, dict):
+            return flat_settings(loaded)
+    return arguments(text, labels=True)
+
+
+def flat_settings(nested: object) -> dict[str, object]:
+    """Nested settings under dotted names; W&B's ``{"value": ...}`` wrappers are taken off, numeric text becomes numbers."""
+    settings: dict[str, object] = {}
+    for key, value in _walk(nested, "", 0):
+        settings[key] = value
+        if len(settings) >= SETTINGS:
+            break
+    return settings
+
+
+def _walk(nested: object, prefix: str, depth: int) -> Iterator[tuple[str, object]]:
+    if not isinstance(nested, Mapping) or depth > 12:
+        return
+    for name, value in nested.items():
+        key = f"{prefix}{name}"[:VALUE_LENGTH]
+        if isinstance(value, Mapping) and "value" in value and set(value) <= {"value", "desc", "sort"}:
+            value = value["value"]
+        if isinstance(value, Mapping):
+            yield from _walk(value, f"{key}.", depth + 1)
+        elif isinstance(value, (list, tuple)):
+            yield key, [setting(v) if isinstance(v, str) else v for v in value[:100]]
+        else:
+            yield key, setting(value) if isinstance(value, str) else value
+
+
+def setting(text: str) -> object:
+    """The value of one setting as written: number, bool, None, list of such, or the text itself (bounded)."""
+    token = text.strip()[:VALUE_LENGTH]
+    if len(token) > 1 and token[0] == token[-1] and token[0] in "'\"":
+        token = token[1:-1]
+    lowered = token.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    if lowered in ("none", "null", "~"):
+        return None
+    if token.isascii() and token.lstrip("+-").isdigit() and len(token) < 19:
+        return int(token)
+    if token[:1] == "[" and token[-1:] == "]":
+        inner = token[1:-1].strip()
+        return [setting(part) for part in inner.split(",")[:100]] if inner else []
+    found = number(token) if "(" not in token else None
+    return token if found is None else found
+
+
+def arguments(text: str, labels: bool = False) -> dict[str, object]:
+    """Flags (``--flag value``), dotted overrides (``a.b=c``) and, with ``labels``, lines ``name: value``.
+
+    A flag with several values gives a list, one without a value gives True. A later mention wins.
+    """
+    settings: dict[str, object] = {}
+    for line in text.splitlines():
+        if len(settings) >= SETTINGS:
+            break
+        line = line[: FILE_LIMIT >> 6].strip().lstrip("> ").rstrip("\\ ")
+        if not line or line[0] == "#":
+            continue
+        if labels and "--" not in line and (label := _LABEL.fullmatch(line)) and not _OVERRIDE.fullmatch(line):
+            settings[label[1]] = setting(label[2])
+            continue
+        _from_tokens(line, settings)
+    return settings
+
+
+def _from_tokens(line: str, settings: dict[str, object]) -> None:
+    name: str | None = None
+    values: list[object] = []
+
+    def close() -> None:
+        if name is not None:
+            changed = "->" in values
+            several = " ".join(map(str, values)) if changed else list(values)
+            settings[name] = True if not values else values[0] if len(values) == 1 else several
+
+    for found in _TOKEN.finditer(line):
+        token = found[0]
+        if token == ",":
+            continue
+        bare = token[1:-1] if token[0] in "'\"" else token
+        flag = _FLAG.fullmatch(bare)
+        if flag:
+            close()
+            name, values = flag[1], []
+            if flag[2] is not None:
+                values = [setting(flag[2])]
+                close()
+                name = None
+            continue
+        override = _OVERRIDE.fullmatch(bare)
+        if override:
+            close()
+            name = None
+            settings[override[1]] = setting(override[2])
+        elif name is not None and len(values) < 50:
+            values.append(setting(bare))
+    close()
+
+
+def from_call(text: str) -> dict[str, object]:
+    """The arguments of a printed configuration object (``GRPOConfig(output_dir='x', beta=0.04, ...)``)."""
+    start = _CALL.search(text)
+    if start is None:
+        return {}
+    body = text[start.end() : start.end() + 100_000]
+    return {found[1]: setting(found[2]) for found in _ARGUMENT.finditer(body)}
+
+
+def versions_in(text: str) -> dict[str, str]:
+    """Library versions that a text states outright (``trl==1.2.0``, ``Transformers: 4.55.2.``), the first mention of each.
+
+    A version mentioned in a sentence ("removed in Transformers 5.0") is not taken.
+    """
+    found: dict[str, str] = {}
+    for pattern in (_PINNED, _LISTED):
+        for match in pattern.finditer(text):
+            name = match[1].lower()
+            found.setdefault(_SAME.get(name, name), match[2].rstrip("."))
+    return found
+
+
+class Surroundings:
+    """What the text around the metrics tells: settings, versions, plain facts, and the error that ended the run."""
+
+    def __init__(self) -> None:
+        self.config: dict[str, object] = {}
+        self.versions: dict[str, str] = {}
+        self.facts: dict[str, str] = {}
+        self.planned: int | None = None
+        self.ending = ""
+        self._traceback = False
+
+    @property
+    def spacing(self) -> float | None:
+        """The logging interval in steps, where the settings state it."""
+        for key in ("logging_steps", "logging-steps", "args.logging_steps"):
+            value = self.config.get(key)
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 1:
+                return float(value)
+        return None
+
+    def went_on(self) -> None:
+        """A metric row followed, so no error seen so far ended the run."""
+        self.ending, self._traceback = "", False
+
+    def take(self, text: str) -> None:
+        """Look through one line that holds no metric."""
+        if self._traceback or _TROUBLE.search(text):
+            self._error(text)
+        if "=" in text or ":" in text or "--" in text:
+            self._settings_in(text[:20_000])
+        if _FACT.search(text[:1_000]):
+            for name, pattern in (("hardware", _GPU), ("gpus", _GPUS), ("model", _MODEL)):
+                found = pattern.search(text[:1_000])
+                if found:
+                    self.facts.setdefault(name, found[1].strip()[:100])
+
+    def settings(self, found: Mapping[str, object]) -> None:
+        """Add settings; a later mention wins."""
+        for key, value in found.items():
+            if len(self.config) < SETTINGS or key in self.config:
+                self.config[key] = value
+
+    def _error(self, text: str) -> None:
+        if text.startswith("Traceback (most recent call last)"):
+            self._traceback = True
+            return
+        if self._traceback and not text[:1].isspace():
+            raised = _RAISED.match(text)
+            if raised:
+                self.ending = raised[0][:200].strip()
+                return
+        fatal = None if self.ending else _FATAL.search(text)
+        if fatal:
+            start = max(0, fatal.start() - 60)
+            self.ending = text[start : start + 200].strip()
+
+    def _settings_in(self, text: str) -> None:
+        if _GIVEN.search(text):
+            self.settings(arguments(text))
+        if "Config(" in text or "Arguments(" in text:
+            self.settings(from_call(text))
+        batch = _BATCH.search(text)
+        if batch:
+            sizes = (int(part.replace(",", "") or 0) for part in batch.groups())
+            self.settings(dict(zip(("per_device_train_batch_size", "gradient_accumulation_steps"), sizes, strict=True)))
+        for name, value in versions_in(text[:2_000]).items():
+            self.versions.setdefault(name, value)
+        planned = _PLANNED.search(text)
+        if planned and int(planned[1].replace(",", "") or 0) > 0:
+            self.planned = int(planned[1].replace(",", ""))

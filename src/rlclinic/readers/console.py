@@ -1,0 +1,412 @@
+"""Metrics out of captured or pasted training output, whatever else it holds."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from rlclinic.model import Warn
+from rlclinic.readers.bars import Bars
+from rlclinic.readers.config import Surroundings, flat_settings, setting
+from rlclinic.readers.literal import PAIRS, Scan, scan
+from rlclinic.readers.rows import Log, Printed, Rows, decimals, metric_like, number, supervised
+
+OPEN_LINES = 3_000
+"""Most physical lines of one printed dictionary (ours: a resolved verl configuration prints about 500)."""
+REMEMBERED = 5_000
+"""Most lines of a loop print that are kept in case nothing better is found (ours)."""
+
+_ANSI = re.compile(
+    r"\x1b\[[0-9;?]{0,40}[ -/]?[@-~]|\x1b\][^\x07\x1b]{0,300}\x07|\[\d{1,2}(?:;\d{1,3}){0,4}m(?![\w\]:])|\x1b"
+)
+_PREFIX = re.compile(r"\s{0,8}(?:\([^()]{0,80}pid=\d{1,9}[^()]{0,60}\)|\[rank\d{1,5}\]:?|\[default\d{1,5}\]:) ?")
+_REPEATED = re.compile(r"\s*\[repeated \d{1,6}x across cluster\].*$")
+_OPENING = re.compile(r"\{\s{0,40}['\"][A-Za-z_]|\{\s*$")
+_BARE_PAIRS = re.compile(r"""(?:'[^'"{}\n:]{1,200}'|"[^'"{}\n:]{1,200}")\s?:\s?['"]?[-+.\dniN]""")
+_LABEL = re.compile(
+    r"(perf|step|rollout|eval|iter|iteration|metrics_tag)\s{0,2}[:#]?\s{0,2}(\d{1,9})?\s{0,2}[:=-]?\s{0,4}$",
+    re.IGNORECASE,
+)
+_VERL = re.compile(r"\bstep:(-?\d{1,12})\s+-\s+")
+_VERL_PART = re.compile(r"\s-\s(?=[^ :\n]+[^:\n]*:)")
+_CONTINUES = re.compile(r"[\w/@.%()+:-]{0,200}(?:\s-\s[^:\n]{1,200}:[^\s:]{1,100}){1,2000}(?:\s-\s?)?[^\s]{0,200}\s*")
+_FRAGMENT = re.compile(r"[\w/@.:+()-]{1,200}")
+_SCALED = re.compile(r"(.{1,190})\((\d(?:\.\d{1,6})?e[+-]?\d{1,3})\)")
+_COUNTED = re.compile(
+    r"(?:^|[\s\]])(?:Iter|Iteration|Step|Epoch|Update)\s{1,3}(\d{1,9})(?:\s?/\s?\d{1,9})?\s{0,3}[:|]\s{0,3}(.{5,20000})$",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    r"\s*([A-Za-z][\w./@ -]{0,120}?)[\s:=]{1,3}([-+]?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(%?)\s?[A-Za-z/%]{0,12}\s*",
+    re.IGNORECASE,
+)
+_EQUALS = re.compile(
+    r"([A-Za-z_][\w./-]{0,80})\s?=\s?([-+]?(?:\d[\d.]{0,40}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(?![\w.%])",
+    re.IGNORECASE,
+)
+_PROSE = re.compile(
+    r"\s*([A-Za-z][\w ./-]{1,100}?)\s{0,8}:\s{1,20}([A-Z][A-Za-z_]{0,30})\s?=\s?([-+]?\d[\d.]{0,30}(?:e[-+]?\d{1,3})?)(?=\s|$)"
+)
+_SUMMARY = re.compile(
+    r"wandb:\s+([A-Za-z_][\w./@-]{0,190}) +([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf|NaN|Infinity))\s*$"
+)
+_CONFIG_KEYS = frozenset(
+    [
+        "per_device_train_batch_size",
+        "num_generations",
+        "max_completion_length",
+        "output_dir",
+        "actor_rollout_ref",
+        "num_train_epochs",
+        "gradient_accumulation_steps",
+        "model_name_or_path",
+        "train_batch_size",
+        "n_samples_per_prompt",
+        "adv_estimator",
+    ]
+)
+
+
+def plain(text: str) -> str:
+    """A line without colour codes, process prefixes and Ray's repetition notes."""
+    if "\x1b" in text or ("m" in text and "[" in text):
+        text = _ANSI.sub("", text)
+    for _ in range(3):
+        prefix = _PREFIX.match(text) if text[:10].lstrip()[:1] in ("(", "[") else None
+        if prefix is None:
+            break
+        text = text[prefix.end() :]
+    return _REPEATED.sub("", text) if "[repeated" in text else text
+
+
+class Console:
+    """Takes the lines of a text in order (``feed``) and gives the log they hold (``close``)."""
+
+    def __init__(self) -> None:
+        self.rows = Rows()
+        self.told = Surroundings()
+        self.warned: dict[str, Warn] = {}
+        self.text_lines = 0
+        self.cut = False
+        self._style = ""
+        self._label = ""
+        self._open: list[str] = []
+        self._open_label: float | None = None
+        self._depth = 0
+        self._next_scan = 0
+        self._verl: list[str] = []
+        self._verl_step = 0.0
+        self.bars = Bars()
+        self._summary: dict[str, object] = {}
+        self._loop: list[dict[str, object]] = []
+        self._prose: dict[str, object] = {}
+        self._counted: list[tuple[float, dict[str, object]]] = []
+        self._heading = ""
+        self._section: str | None = None
+        self._taken: str | None = None
+        self._others: list[str] = []
+
+    def feed(self, line: str, ended: bool = True) -> None:
+        """One physical line without its newline; ``ended`` is False when the text stops inside it."""
+        pieces = line.rstrip("\r").split("\r")
+        for place, piece in enumerate(pieces):
+            self._piece(plain(piece), ended or place + 1 < len(pieces))
+
+    def _piece(self, text: str, ended: bool) -> None:
+        if self._verl and self._continues(text):
+            self._verl.append(text.rstrip("\n"))
+            if not ended:
+                self._close_verl(cut=True)
+            return
+        self._close_verl(cut=False)
+        if self._open:
+            fresh = text[:1] == "{" or text.startswith("Traceback") or _VERL.search(text) is not None
+            if not fresh:
+                self._extend(text)
+                return
+            self._abandon()
+        verl = _VERL.search(text) if "step:" in text else None
+        if verl:
+            self._verl_step = float(verl[1])
+            self._verl = [text[verl.end() :]]
+            if not ended:
+                self._close_verl(cut=True)
+            return
+        place = 0
+        while (opening := _OPENING.search(text, place)) is not None:
+            before = text[place : opening.start()]
+            self._around(before)
+            label = self._labelled(before)
+            found = scan(text, opening.start() + 1)
+            if found.state == "open":
+                self._open, self._open_label = [text[opening.start() + 1 :]], label
+                self._depth = 1 + self._open[0].count("{") - self._open[0].count("}")
+                self._next_scan = 2
+                return
+            self._take(found.pairs, label, whole=found.state == "closed")
+            place = max(found.end, opening.end())
+        rest = text[place:]
+        bare = _BARE_PAIRS.search(rest) if place == 0 and "{" not in rest else None
+        if bare and len(_BARE_PAIRS.findall(rest[:5000])) >= 3:
+            found = scan(rest, bare.start())
+            if found.state == "open":
+                self._open, self._open_label, self._depth, self._next_scan = [rest[bare.start() :]], None, 1, 2
+                return
+            self._take(found.pairs, None, whole=False)
+            return
+        self._around(rest)
+        self._line(rest, ended)
+
+    # A dictionary over several lines
+
+    def _extend(self, text: str) -> None:
+        self._open.append(text)
+        self._depth += text.count("{") - text.count("}")
+        if self._depth > 0 and len(self._open) < self._next_scan and len(self._open) < OPEN_LINES:
+            return
+        self._next_scan = 2 * len(self._open)
+        joined = "".join(self._open)
+        found = scan(joined, 0)
+        if found.state == "open" and len(self._open) < OPEN_LINES:
+            return
+        self._settle(found)
+
+    def _abandon(self) -> None:
+        found = scan("".join(self._open), 0)
+        found.state = "closed" if found.state == "closed" else "broken"
+        self._settle(found)
+
+    def _settle(self, found: Scan) -> None:
+        """Take what was read and give the lines after it back."""
+        lines, self._open = self._open, []
+        closed = found.state == "closed"
+        self._take(found.pairs, self._open_label, whole=closed)
+        at, row = found.end, 0
+        while row < len(lines) and at >= len(lines[row]):
+            at -= len(lines[row])
+            row += 1
+        if closed:
+            rest = [lines[row][at:], *lines[row + 1 :]] if row < len(lines) else []
+        else:
+            rest = lines[max(row, 1) :]
+        for line in rest:
+            if line.strip():
+                self._piece(line, True)
+
+    def _labelled(self, before: str) -> float | None:
+        """The step named directly before a dictionary (``Global step 12: {``), if any."""
+        tail = before[-60:]
+        label = _LABEL.search(tail)
+        if label is None or label[2] is None:
+            return None
+        self._label = label[1].lower()
+        return float(label[2])
+
+    def _take(self, pairs: Mapping[str, object], label: float | None, whole: bool) -> None:
+        if len(pairs) < 2:
+            return
+        for wrapper in ("data", "metrics"):
+            inner = pairs.get(wrapper)
+            if isinstance(inner, Mapping) and len(pairs) <= 3:
+                pairs = {**{k: v for k, v in pairs.items() if k != wrapper}, **inner}
+        if _CONFIG_KEYS & pairs.keys() and not any(str(k).endswith("loss") for k in pairs):
+            self.told.settings(_settings(pairs))
+            return
+        if "train_runtime" in pairs:
+            self.told.facts["train_runtime"] = str(pairs["train_runtime"])[:40]
+            return
+        numeric = [k for k, v in pairs.items() if isinstance(v, str) and number(v) is not None]
+        if len(numeric) < 2 or "top_p" in pairs or not metric_like(numeric):
+            return
+        if self._section is not None:
+            self._taken = self._taken or self._section
+            if self._taken != self._section:
+                return
+        if self.rows.add(pairs, label, whole):
+            self.cut |= not whole
+            self._style = self._style or "dict"
+            self.told.went_on()
+
+    # verl's one-line form
+
+    def _continues(self, text: str) -> bool:
+        if _VERL.search(text) or "{" in text or "%|" in text or not text.strip():
+            return False
+        if _CONTINUES.fullmatch(text):
+            return True
+        last = self._verl[-1]
+        tail = last.rsplit(" - ", 1)[-1]
+        return bool(_FRAGMENT.fullmatch(text.strip())) and number(tail.rpartition(":")[2]) is None
+
+    def _close_verl(self, cut: bool) -> None:
+        if not self._verl:
+            return
+        content, self._verl = "".join(self._verl), []
+        row: dict[str, object] = {}
+        parts = _VERL_PART.split(content)[:PAIRS]
+        doubled = False
+        for place, part in enumerate(parts):
+            key, colon, token = (
+                part.rstrip().rstrip("-").rstrip().rpartition(":")
+                if place + 1 == len(parts)
+                else part.strip().rpartition(":")
+            )
+            last = place + 1 == len(parts)
+            value = number(token) if colon else None
+            if value is None or (last and (cut or _shortened(token, row.values()))):
+                if last:
+                    self.cut = True
+                continue
+            scaled = _SCALED.fullmatch(key)
+            if scaled:
+                shown = decimals(token)
+                token = f"{value * float(scaled[2]):.{(shown or 0) + _exponent(scaled[2])}f}"
+                key = scaled[1]
+            if key in row:
+                doubled = True
+                continue
+            row[key] = Printed(token)
+        if doubled:
+            self._warn("duplicate_key", "a key is printed twice in one line; the first value counts")
+        if row and self.rows.add(row, self._verl_step, whole=not cut):
+            self._style = self._style or "verl"
+            self.told.went_on()
+
+    # Everything that is not a dictionary
+
+    def _line(self, text: str, ended: bool) -> None:
+        stripped = text.strip()
+        if not stripped:
+            return
+        self.text_lines += 1
+        if stripped == "[":
+            name = self._heading or f"section {len(self._others) + 1}"
+            if self._taken is not None and name not in self._others and len(self._others) < 50:
+                self._others.append(name)
+            self._section = name
+            return
+        if stripped == "]":
+            self._section = None
+            return
+        if stripped.strip("=-*# "):
+            self._heading = stripped[:100]
+        if text.startswith("wandb:"):
+            found = _SUMMARY.match(text)
+            if found and ended and len(self._summary) < PAIRS:
+                self._summary[found[1]] = Printed(found[2])
+            return
+        counted = _COUNTED.search(text)
+        if counted and (row := _named(re.split(r"[,|]", counted[2]), ended)) and len(row) >= 2 and metric_like(row):
+            if self.rows.add(row, float(counted[1]), whole=ended):
+                self._style = self._style or "labelled"
+                self.told.went_on()
+            return
+        if not self.rows.rows and "=" in text and len(self._loop) < REMEMBERED:
+            self._maybe_loop(stripped, ended)
+
+    def _maybe_loop(self, text: str, ended: bool) -> None:
+        pairs = _EQUALS.findall(text[:4000])
+        prose = _PROSE.match(text) if ended else None
+        if prose and len(self._prose) < PAIRS:
+            self._prose.setdefault(f"{' '.join(prose[1].split())}/{prose[2]}", Printed(prose[3]))
+        elif len(pairs) >= 2 and len(re.sub(r"[\s,;|]+", "", _EQUALS.sub("", text[:4000]))) * 5 <= len(text):
+            kept = pairs if ended else pairs[:-1]
+            self._loop.append({key: Printed(token) for key, token in kept})
+
+    def _around(self, text: str) -> None:
+        """Progress bars, settings, versions and errors in text that holds no metric."""
+        if "%|" in text:
+            self.bars.take(text, self.rows.rows)
+        if text and not text.isspace():
+            self.told.take(text)
+
+    def _warn(self, code: str, says: str) -> None:
+        self.warned.setdefault(code, Warn(code, says))
+
+    # The end
+
+    def close(self, path: str, warnings: Iterable[Warn] = ()) -> Log | None:
+        """The log, or None when the text holds neither a metric nor the error of a run."""
+        self._close_verl(cut=False)
+        while self._open:
+            self.cut = True
+            self._abandon()
+        if not self.rows.rows:
+            self._fall_back()
+        if not self.rows.rows and not self.told.ending:
+            return None
+        if self._others:
+            self._warn(
+                "several_sections",
+                f"several sections hold metrics; only {self._taken!r} is read, not {', '.join(map(repr, self._others))}"[
+                    :400
+                ],
+            )
+        if self.cut:
+            self._warn("cut_text", "the text is cut in places; a value that may be incomplete is left out")
+        keys = self.rows.keys
+        inferred = self.bars.steps(self.rows, self.told.spacing)
+        hugging = self._style == "dict" and "loss" in keys and ("learning_rate" in keys or "epoch" in keys)
+        return self.rows.finish(
+            path=path,
+            format=f"console ({self._style})" if self._style else "console",
+            **inferred,  # type: ignore[arg-type]
+            spacing=self.told.spacing,
+            rounded={"loss": 4} if hugging and self.rows.printed("loss", 4) else None,
+            warnings=[*warnings, *self.warned.values()],
+            nonfinite="filtered" if hugging else "kept" if self._style == "verl" else "unknown",
+            config=self.told.config,
+            versions=self.told.versions,
+            planned_steps=self.rows.planned or self.bars.total or self.told.planned,
+            ending=self.told.ending,
+            excerpt=self.cut or (self.rows.rows <= 40 and self.text_lines < 4 and self.bars.total is None),
+            facts=self.told.facts,
+            kind="crash" if not self.rows.rows else "supervised" if supervised(keys) else "metrics",
+        )
+
+    def _fall_back(self) -> None:
+        """Loop prints and run summaries, which mean something only where no metric line was found."""
+        alike = Counter(frozenset(row) for row in self._loop)
+        if alike and (best := alike.most_common(1)[0])[1] >= 2:
+            for row in self._loop:
+                if frozenset(row) == best[0]:
+                    self.rows.add(row)
+            self._style = "labelled"
+        elif len(self._prose) >= 2 and metric_like(self._prose):
+            self.rows.add(self._prose)
+            self._style = "labelled"
+        elif len(self._summary) >= 2 and metric_like(self._summary):
+            self.rows.add(self._summary)
+            self._warn("summary_only", "only the last value of each metric is known")
+
+
+def _settings(pairs: Mapping[str, object]) -> dict[str, object]:
+    """A printed configuration as flat settings with values instead of tokens."""
+
+    def plainly(value: object) -> object:
+        if isinstance(value, Mapping):
+            return {k: plainly(v) for k, v in value.items()}
+        return setting(value) if isinstance(value, Printed) or (isinstance(value, str) and value[:1] == "[") else value
+
+    return flat_settings({key: plainly(value) for key, value in pairs.items()})
+
+
+def _exponent(scale: str) -> int:
+    return max(0, -int(scale.partition("e")[2] or 0))
+
+
+def _shortened(token: str, others: Iterable[object]) -> bool:
+    """True when the last value of a line shows fewer decimals than all others do, so it may have been cut."""
+    shown = {decimals(o) for o in others if isinstance(o, Printed) and "." in o}
+    return len(shown) == 1 and "." in token and decimals(token) != next(iter(shown))
+
+
+def _named(parts: list[str], ended: bool) -> dict[str, object]:
+    """``name value [unit]`` parts as a row; percentages and the last part of a cut line are left out."""
+    row: dict[str, object] = {}
+    for part in (parts if ended else parts[:-1])[:PAIRS]:
+        found = _NAMED.fullmatch(part) if len(part) < 200 else None
+        if found and not found[3] and number(found[2]) is not None:
+            row.setdefault(found[1].strip(), Printed(found[2]))
+    return row

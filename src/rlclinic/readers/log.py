@@ -1,0 +1,225 @@
+"""Read one log of any known form, recognised by its content."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TextIO
+
+from rlclinic.errors import CannotRead
+from rlclinic.model import Warn
+from rlclinic.readers.config import FILE_LIMIT, config_from_text
+from rlclinic.readers.console import Console
+from rlclinic.readers.rows import Log, Rows, Series
+from rlclinic.readers.tabular import (
+    DOCUMENT_LIMIT,
+    delimiter,
+    is_rollout,
+    read_csv,
+    read_document,
+    read_jsonl,
+    read_table,
+)
+
+__all__ = ["Log", "Rows", "Series", "read_log"]
+
+SNIFF = 1 << 16
+"""Bytes looked at to recognise a form (ours)."""
+RECORD_LIMIT = 64 << 20
+"""Longest JSON line in characters (ours: ms-swift's closing line repeats the whole history)."""
+LINE_LIMIT = 4 << 20
+"""Longest console line in characters (ours: the longest in the corpus has 200 KiB)."""
+TABLE_LINES = 200_000
+"""Most lines searched for a pasted table (ours)."""
+_BINARY = (
+    (b":W&B", "a W&B run file (.wandb)", "files/output.log of the same run, or its history exported as JSON lines"),
+    (b":SWL", "a SwanLab run file", "the metrics exported as CSV"),
+    (b"SQLite format 3\0", "a SQLite database (MLflow, Trackio)", "the metrics exported as CSV or JSON lines"),
+    (b"PAR1", "a Parquet file", "the metrics as CSV or JSON lines"),
+    (b"PK\x03\x04", "a ZIP archive", "the log file inside it"),
+    (b"\x1f\x8b", "a gzip archive", "the unpacked file"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive", "the unpacked file"),
+    (b"\x80\x02}", "a Python pickle", "trainer_state.json or the console output"),
+    (b"\x93NUMPY", "a NumPy array", "trainer_state.json or the console output"),
+)
+_EVENTS = ("a TensorBoard event file", "trainer_state.json, the console output, or the scalars exported as CSV")
+
+
+def read_log(path: Path | None, data: bytes | None = None, name: str = "-", run: str | None = None) -> Log:
+    """Read one log, recognised by its content.
+
+    ``data`` is read instead of a file when given; ``name`` is then what the log is called. ``run`` chooses one run out of a
+    table that holds several. A text with an error and no metric gives a log of kind ``crash``. Raises CannotRead.
+    """
+    label = name if path is None else str(path)
+    if path is not None and data is None:
+        if path.is_dir():
+            raise CannotRead(
+                "a log file", f"{label}: a directory", hint="give the directory to find(), or one file of it"
+            )
+        try:
+            with path.open("rb") as stream:
+                return _read(stream, label, run)
+        except OSError as error:
+            raise CannotRead("a log file", f"{label}: {error.strerror or error}") from error
+    return _read(io.BytesIO(data or b""), label, run)
+
+
+def _read(stream: IO[bytes], label: str, run: str | None) -> Log:
+    head = stream.read(SNIFF)
+    if not head.strip(b"\0 \t\r\n"):
+        raise CannotRead("a log with metrics", f"{label}: an empty file", hint="give the file the trainer writes to")
+    _refuse_binary(head, label)
+    encoding = _encoding(head)
+    sample = head.decode(encoding, errors="replace").lstrip("\ufeff")
+    stream.seek(0)
+    text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
+    try:
+        return _parse(text, sample, label, run)
+    finally:
+        text.detach()
+
+
+def _parse(text: TextIO, sample: str, label: str, run: str | None) -> Log:
+    said: list[Warn] = []
+    first = next((line.strip() for line in sample.splitlines() if line.strip()), "")
+    form = _form(first, sample)
+    if form == "lines":
+        return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said)
+    if form == "document":
+        whole = text.read(DOCUMENT_LIMIT + 1).lstrip("\ufeff")
+        return read_document(whole, label, said)
+    if form in (",", ";", "\t"):
+        return read_csv(_lines(text, LINE_LIMIT, said), label, form, said, run)
+    console = Console()
+    for line, ended in _lines(text, LINE_LIMIT, said):
+        console.feed(line, ended)
+    log = console.close(label, said)
+    if log is not None and log.kind != "crash":
+        return log
+    text.seek(0)
+    table = read_table(
+        (pair for _, pair in zip(range(TABLE_LINES), _lines(text, LINE_LIMIT, []), strict=False)), label, said
+    )
+    if table is not None:
+        return table
+    if log is not None:
+        return log
+    settings = config_from_text(sample) if len(sample) < FILE_LIMIT else {}
+    if len(settings) >= 2 or (settings and len(sample.split()) < 20):
+        raise CannotRead(
+            "a log with metrics",
+            f"{label}: a configuration, not metrics",
+            hint="give the log, and this file as its configuration",
+        )
+    raise CannotRead(
+        "a log with metrics",
+        f"{label}: text without a training metric or an error",
+        hint="give trainer_state.json, a metrics .jsonl or .csv, or the console output of the trainer",
+    )
+
+
+def _refuse_binary(head: bytes, label: str) -> None:
+    for magic, what, instead in _BINARY:
+        if head.startswith(magic):
+            raise CannotRead("a log in text form", f"{label}: {what}, recognised but not read", hint=f"give {instead}")
+    if b"brain.Event:" in head[:64]:
+        raise CannotRead(
+            "a log in text form", f"{label}: {_EVENTS[0]}, recognised but not read", hint=f"give {_EVENTS[1]}"
+        )
+    if (
+        not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        and head.count(b"\0") * 50 > len(head)
+        and _wide(head) is None
+    ):
+        raise CannotRead(
+            "a log in text form",
+            f"{label}: a binary file of no known form",
+            hint="give the console output or a JSON, JSON lines or CSV log",
+        )
+
+
+def _wide(head: bytes) -> str | None:
+    """UTF-16 without a byte-order mark: every second byte of plain text is zero."""
+    even, odd = head[0:2000:2].count(0), head[1:2000:2].count(0)
+    half = max(1, min(len(head), 2000) // 2)
+    return "utf-16-le" if odd > 0.8 * half and even == 0 else "utf-16-be" if even > 0.8 * half and odd == 0 else None
+
+
+def _encoding(head: bytes) -> str:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if wide := _wide(head):
+        return wide
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return "utf-8" if head.count(b"\xef\xbf\xbd") else "latin-1"
+    return "utf-8-sig"
+
+
+def _form(first: str, sample: str) -> str:
+    """``lines`` (JSON), ``document`` (JSON), a CSV delimiter, or ``console``."""
+    if first[:1] == "{":
+        if first.endswith("}") or len(first) >= SNIFF - 2:
+            try:
+                json.loads(first)
+            except (ValueError, RecursionError):
+                return (
+                    "document"
+                    if first[1:].lstrip()[:1] == '"' and len(first) > 1000 and "\n" not in sample.strip()
+                    else "console"
+                    if "'" in first[:3]
+                    else _braced(sample)
+                )
+            rest = sample.split("\n", 1)[1] if "\n" in sample else ""
+            return "lines" if rest.strip() or not _single(first) else "document"
+        return _braced(sample)
+    if first == "[" or first.startswith(("[{", "[ {")):
+        return "document" if re.match(r"\[\s*\{\s*\"", sample.lstrip()) else "console"
+    mark = delimiter(first) if len(first) < LINE_LIMIT else None
+    return mark or "console"
+
+
+def _braced(sample: str) -> str:
+    """A text that begins with a brace: a pretty-printed document, JSON lines behind a broken first line, or console text."""
+    body = sample.lstrip()
+    if re.match(r"\{\s*\n\s*\"", body):
+        return "document"
+    if re.match(r"\{\s*\"", body):
+        return "lines" if re.search(r"\n\s*\{\s*\"", body) or "\n" not in body.strip() else "document"
+    return "console"
+
+
+def _single(first: str) -> bool:
+    """True when a lone JSON object is a document (a summary, a history, a configuration) and not one metric row."""
+    record = json.loads(first)
+    if not isinstance(record, dict) or is_rollout(record):
+        return False
+    return (
+        any(isinstance(v, list) for v in record.values())
+        or "_step" in record
+        or "_runtime" in record
+        or "_wandb" in record
+    )
+
+
+def _lines(text: TextIO, limit: int, said: list[Warn]) -> Iterator[tuple[str, bool]]:
+    """(line without its newline, whether it ended) for every line of at most ``limit`` characters."""
+    skipped = 0
+    while line := text.readline(limit):
+        if line[-1] == "\n":
+            yield line[:-1], True
+            continue
+        if len(line) < limit:
+            yield line, False
+            break
+        skipped += 1
+        while (more := text.readline(limit)) and more[-1] != "\n":
+            pass
+    if skipped:
+        said.append(Warn("long_lines", f"{skipped} lines over {limit >> 20} MiB were skipped"))

@@ -1,0 +1,198 @@
+"""What in a directory belongs to one run: logs, configuration, and what is left with the reason."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rlclinic.errors import CannotRead
+from rlclinic.readers.config import config_from_text
+
+ENTRIES = 20_000
+"""Most directory entries looked at (ours)."""
+LEVELS = 4
+"""Deepest directory level looked at (ours: W&B's console output lies three levels down)."""
+LEFT = 50
+"""Most entries named as left out (ours)."""
+
+_CONFIG_NAMES = re.compile(
+    r"(?:(?:train|training|experiment|run|resolved|grpo|ppo|wandb)[_-]?)?(?:config|args|arguments|hparams|params|recipe|settings|overrides)\.(?:ya?ml|json|txt)",
+    re.IGNORECASE,
+)
+_METRIC_NAMES = re.compile(
+    r"(?:.*[_.-])?(?:metrics?|logging|trainer_log|history|log|logs|progress|results|reward_log|step_logs|grpo|ppo|train|training|stdout|output|console|nohup)\b.*\.(?:jsonl|csv|tsv|json|log|txt|out)|nohup\.out|.*\.(?:log|out)",
+    re.IGNORECASE,
+)
+_ROLLOUT_NAMES = re.compile(
+    r"(?:rollouts?|completions?|generations?|samples|.*_data_step\d+|.*rollout.*|timing_spans)", re.IGNORECASE
+)
+_CHECKPOINT = re.compile(r"(?:checkpoint|global_step|step|iter|ckpt)[-_]?(\d{1,12})", re.IGNORECASE)
+_PASSED = {
+    ".wandb": "a W&B run file; give its output.log or an export",
+    ".db": "a database (Trackio, MLflow); export the metrics as CSV or JSON lines",
+    ".sqlite": "a database; export the metrics as CSV or JSON lines",
+    ".parquet": "Parquet; completions or an export, not read",
+    ".safetensors": "model weights",
+    ".bin": "weights or a pickle, never opened",
+    ".pt": "weights, never opened",
+    ".pth": "weights, never opened",
+    ".pkl": "a pickle, never opened",
+    ".swanlab": "a SwanLab run file; export the metrics as CSV",
+}
+_SKIPPED_DIRECTORIES = frozenset({".git", "__pycache__", "node_modules", ".venv", "venv", "site-packages", ".cache"})
+
+
+@dataclass
+class Found:
+    """The files of one run; ``left`` pairs what was recognised but not used with the reason."""
+
+    logs: list[Path] = field(default_factory=list)
+    configs: list[Path] = field(default_factory=list)
+    left: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def is_config(path: Path) -> bool:
+    """True when a file is a configuration by its name and content, not a log."""
+    suffix = path.suffix.lower()
+    if suffix not in (".yaml", ".yml", ".txt", ".json", ".args", ".sh"):
+        return False
+    if suffix in (".yaml", ".yml"):
+        return True
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(1 << 16).decode("utf-8-sig", errors="replace")
+    except OSError:
+        return False
+    if suffix == ".json":
+        named = _CONFIG_NAMES.fullmatch(path.name) is not None
+        return named and '"log_history"' not in text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines or len(lines) > 500:
+        return False
+    stating = sum(
+        line.startswith(("--", "#", "+")) or re.match(r"[\w.]{2,100}\s*[:=]\s*\S", line) is not None for line in lines
+    )
+    plain = _CONFIG_NAMES.fullmatch(path.name) is not None or any(line.startswith("--") for line in lines)
+    return plain and stating * 2 >= len(lines) and bool(config_from_text(text))
+
+
+def find(path: Path) -> Found:
+    """What in the directory ``path`` belongs to its run.
+
+    The newest checkpoint's trainer state stands in for a missing one at the top. Raises CannotRead when the directory
+    holds no run, or several.
+    """
+    files = _walk(path)
+    found = Found()
+    states: list[Path] = []
+    runs: dict[Path, list[Path]] = {}
+    for one in files:
+        owner, role, why = _role(path, one)
+        if role == "log":
+            runs.setdefault(owner, []).append(one)
+        elif role == "state":
+            states.append(one)
+            runs.setdefault(owner, [])
+        elif role == "config":
+            found.configs.append(one)
+        elif role == "left" and len(found.left) < LEFT:
+            found.left.append((one, why))
+    if len(runs) > 1 and path in runs:
+        nested = [owner for owner in runs if owner != path]
+        for owner in nested:
+            found.left += [(one, "of another directory below; name it to read it") for one in runs.pop(owner)]
+        states = [one for one in states if _owner(path, one) == path]
+    if len(runs) > 1:
+        names = sorted(str(owner.relative_to(path)) for owner in runs)
+        raise CannotRead(
+            "the directory of one run", f"{path}: {len(runs)} runs", choices=names, hint=f"name one: {path / names[0]}"
+        )
+    for owner, logs in runs.items():
+        found.logs = sorted(logs)
+        newest = max((one for one in states if _owner(path, one) == owner), key=_age, default=None)
+        if newest is not None:
+            found.logs.insert(0, newest)
+            found.left += [(one, "an earlier checkpoint of the same run") for one in states if one != newest][:LEFT]
+        found.configs = [one for one in found.configs if owner in (one.parent, *one.parents)]
+    if not found.logs:
+        seen = (
+            "; ".join(f"{one.name}: {why}" for one, why in found.left[:3])
+            or f"{len(files)} files, none of a known form"
+        )
+        raise CannotRead(
+            "the directory of a run",
+            f"{path}: {seen}",
+            hint="give trainer_state.json, a metrics .jsonl or .csv, or the console output",
+        )
+    return found
+
+
+def _walk(top: Path) -> list[Path]:
+    files: list[Path] = []
+    seen = 0
+    for place, directories, names in os.walk(top, followlinks=False):
+        directories.sort()
+        depth = len(Path(place).relative_to(top).parts)
+        directories[:] = [d for d in directories if d not in _SKIPPED_DIRECTORIES] if depth < LEVELS else []
+        for name in sorted(names):
+            files.append(Path(place) / name)
+            seen += 1
+            if seen >= ENTRIES:
+                return files
+    return files
+
+
+def _owner(top: Path, one: Path) -> Path:
+    """The directory of the run that a file belongs to: checkpoints and tracker folders belong to the run around them."""
+    parts = one.relative_to(top).parts[:-1]
+    kept: list[str] = []
+    for part in parts:
+        if _CHECKPOINT.fullmatch(part) or part in (
+            "wandb",
+            "files",
+            "logs",
+            "log",
+            ".hydra",
+            "tensorboard",
+            "runs",
+            "swanlog",
+            "outputs",
+            "trackio",
+            "mlruns",
+        ):
+            break
+        kept.append(part)
+    return top.joinpath(*kept)
+
+
+def _role(top: Path, one: Path) -> tuple[Path, str, str]:
+    owner, name, suffix = _owner(top, one), one.name, one.suffix.lower()
+    if name == "trainer_state.json":
+        return owner, "state", ""
+    if "tfevents" in name:
+        return owner, "left", "a TensorBoard event file; not read"
+    if suffix in _PASSED:
+        return owner, "left", _PASSED[suffix]
+    if ".hydra" in one.parts:
+        return owner, "config" if name in ("config.yaml", "overrides.yaml") else "", ""
+    if name in ("wandb-summary.json", "wandb-metadata.json", "requirements.txt", "label.json", "README.md"):
+        return owner, "", ""
+    if _ROLLOUT_NAMES.fullmatch(one.stem) or any(
+        _ROLLOUT_NAMES.fullmatch(part) for part in one.relative_to(top).parts[:-1]
+    ):
+        return owner, "left", "saved answers (rollouts), not metrics"
+    if any(_CHECKPOINT.fullmatch(part) for part in one.relative_to(top).parts[:-1]):
+        return owner, "", ""
+    if _CONFIG_NAMES.fullmatch(name):
+        return owner, "config", ""
+    if _METRIC_NAMES.fullmatch(name) or suffix in (".jsonl", ".csv", ".tsv"):
+        return owner, "log", ""
+    return owner, "", ""
+
+
+def _age(state: Path) -> tuple[int, int]:
+    """Newer trainer states sort later; one outside any checkpoint is the newest."""
+    found = _CHECKPOINT.fullmatch(state.parent.name)
+    return (0, int(found[1])) if found else (1, 0)

@@ -1,0 +1,476 @@
+"""Metrics out of structured files: JSON lines, trainer states and other JSON histories, CSV, and pasted tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from rlclinic.errors import CannotRead
+from rlclinic.model import Warn
+from rlclinic.readers.literal import scan
+from rlclinic.readers.rows import Log, Nonfinite, Printed, Rows, metric_like, number, supervised
+
+DOCUMENT_LIMIT = 256 << 20
+"""Longest single JSON document in characters (ours: a trainer state of 100,000 steps with 60 metrics has about 250 MiB)."""
+
+_ROLLOUT_KEYS = frozenset(
+    [
+        "prompt",
+        "prompts",
+        "completion",
+        "completions",
+        "response",
+        "responses",
+        "question",
+        "messages",
+        "output",
+        "outputs",
+        "answer",
+        "generation",
+        "generated_text",
+        "raw_outputs",
+        "rollouts",
+        "conversation",
+    ]
+)
+_HISTORY = re.compile(r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])')
+_LONG_FORM = frozenset({"key", "metric", "name", "tag", "metric_name"})
+_LONG_VALUE = frozenset({"value", "metric_value"})
+_EXPORTED = re.compile(r"(.{1,300}) - ([^-].{0,190}|-?[\w/@.]{1,190})")
+_HEADER_CELL = re.compile(r"[\w./@()%+ #-]{1,200}")
+_VALUED = re.compile(r"\s[-+]?\d+\.\d")
+_RULE = re.compile(r"[\s|:+=-]+")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_STEP_COLUMN = re.compile(
+    r"(?:train/|training/)?(?:global[_ ])?_?(?:step|steps|iter|iteration|epoch|update)", re.IGNORECASE
+)
+_GAP = re.compile(r"\s{2,}|\t")
+
+
+def as_row(record: Mapping[str, object]) -> Mapping[str, object]:
+    """A record with its metrics at the top (``{"step": 3, "data": {...}}`` and ``{"step": 3, "metrics": {...}}``)."""
+    if len(record) <= 4:
+        for wrapper in ("data", "metrics"):
+            inner = record.get(wrapper)
+            if isinstance(inner, dict):
+                return {**{k: v for k, v in record.items() if k != wrapper}, **inner}
+    return record
+
+
+def is_rollout(record: Mapping[str, object]) -> bool:
+    """True when a record is one saved answer, not a row of metrics."""
+    texts = [key for key in _ROLLOUT_KEYS & record.keys() if isinstance(record[key], (str, list))]
+    return bool(texts) and not any(key in record for key in ("loss", "grad_norm", "learning_rate"))
+
+
+def _refuse(path: str, what: str, hint: str) -> CannotRead:
+    return CannotRead("a log with metrics", f"{path}: {what}", hint=hint)
+
+
+def _finish(
+    rows: Rows,
+    path: str,
+    form: str,
+    nonfinite: Nonfinite,
+    said: Iterable[Warn],
+    seen: bool,
+    spacing: float | None = None,
+    **rest: object,
+) -> Log:
+    keys = rows.keys
+    series = rows.merged()
+    kept = any(not np.isfinite(one.values).all() for one in series.values())
+    if nonfinite == "unknown":
+        nonfinite = "kept" if kept else "null" if rows.nulls.keys() & keys else "unknown"
+    rounded: dict[str, int] = {}
+    loss = series.get("loss")
+    if (
+        loss is not None
+        and "learning_rate" in keys
+        and bool((np.round(loss.values, 4) == loss.values)[np.isfinite(loss.values)].all())
+    ):
+        rounded["loss"] = 4
+    if "global_step/max_steps" in keys:
+        rounded |= dict.fromkeys(keys, 8)
+        if "loss" in rounded and loss is not None and bool((np.round(loss.values, 4) != loss.values).any()):
+            rounded["loss"] = 8
+    return rows.finish(
+        path=path,
+        format=form,
+        nonfinite=nonfinite,
+        spacing=spacing,
+        rounded=rounded,
+        warnings=said,
+        kind="supervised" if supervised(keys) else "metrics",
+        **rest,
+    )
+
+
+def read_jsonl(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log:
+    """JSON lines: one record a line; blank and broken lines are skipped and counted. Raises CannotRead without metrics."""
+    rows, rollouts, broken, records = Rows(), 0, 0, 0
+    last_broken, wrapped = False, 0
+    decode = json.loads
+    for line, _ in lines:
+        if not line or line.isspace():
+            continue
+        try:
+            record = decode(line)
+        except (ValueError, RecursionError):
+            broken, last_broken = broken + 1, True
+            found = scan(line, line.find("{") + 1) if line.lstrip()[:1] == "{" and len(line) < 1_000_000 else None
+            if found is not None and found.state == "open" and len(found.pairs) > 1:
+                rows.add(found.pairs, whole=False)
+            continue
+        last_broken = False
+        if not isinstance(record, dict) or "log_history" in record:
+            continue
+        records += 1
+        if records <= 20 and is_rollout(record):
+            rollouts += 1
+        if records == 20 and rollouts > 10:
+            break
+        row = as_row(record)
+        wrapped += row is not record and "data" in record
+        rows.add(row)
+    if rollouts * 2 > min(records, 20):
+        raise _refuse(
+            path,
+            "saved answers (rollouts), one a line, not metrics",
+            "give the log of the run; rollouts are read beside it",
+        )
+    if not rows.rows or not _trains(rows):
+        raise _refuse(
+            path,
+            f"{records} JSON records without a training metric",
+            "give the file to which the trainer logs its metrics",
+        )
+    warnings = list(said)
+    if broken:
+        where = (
+            "the last line is cut off; only its complete values are read"
+            if broken == 1 and last_broken
+            else f"{broken} lines are no JSON record and were skipped"
+        )
+        warnings.append(Warn("broken_lines", where))
+    return _finish(rows, path, "jsonl", "null" if wrapped else "unknown", warnings, True)
+
+
+def _trains(rows: Rows) -> bool:
+    return metric_like(rows.keys)
+
+
+def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
+    """One JSON document: a trainer state, a list of rows, a dict of lists, or a W&B summary.
+
+    Rows are decoded one at a time, so a document that was cut off gives the rows before the cut. Raises CannotRead.
+    """
+    if len(text) > DOCUMENT_LIMIT:
+        raise _refuse(path, f"a JSON document over {DOCUMENT_LIMIT >> 20} MiB", "give the metrics as JSON lines")
+    begin = len(text) - len(text.lstrip())
+    warnings = list(said)
+    rows = Rows()
+    if text[begin : begin + 1] == "[":
+        records, end, cut = _records(text, begin + 1)
+        return _listed(rows, records, path, warnings, "json_history", {}, cut=cut)
+    history = _HISTORY.search(text)
+    if history:
+        records, end, cut = _records(text, history.end())
+        around = _around(text[: history.end()] + text[end:] if end - history.end() > 0 else text)
+        state = history[1] == "log_history"
+        return _listed(rows, records, path, warnings, "trainer_state" if state else "json_history", around, cut=cut)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _refuse(path, "a JSON document that is cut off or broken", "give the whole file") from error
+    if not isinstance(document, dict):
+        raise _refuse(path, "a JSON value that is no table", "give the log of the run")
+    columns = {k: v for k, v in document.items() if isinstance(v, list)}
+    longest = max((len(v) for v in columns.values()), default=0)
+    if longest > 1 and len(columns) * 2 >= len(document) and metric_like(columns):
+        for place in range(min(longest, 10_000_000)):
+            rows.add({k: v[place] for k, v in columns.items() if place < len(v)})
+        return _finish(rows, path, "json_history", "unknown", warnings, True)
+    numbers = [k for k, v in document.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    flat = sum(isinstance(v, (int, float)) for v in document.values()) * 2 > len(document)
+    if flat and len(numbers) >= 2 and metric_like(numbers) and ("_step" in document or any("/" in k for k in numbers)):
+        rows.add(document)
+        warnings.append(Warn("summary_only", "only the last value of each metric is known"))
+        return _finish(rows, path, "summary", "unknown", warnings, True)
+    raise _refuse(path, "a configuration, not metrics", "give the log of the run, and this file as its configuration")
+
+
+def _records(text: str, place: int) -> tuple[Iterator[dict[str, object]], int, list[bool]]:
+    """The objects of a JSON array from ``place`` on, where the array ends, and whether it was cut (filled on the way)."""
+    decode = json.JSONDecoder().raw_decode
+    blank = re.compile(r"[\s,]*")
+    found: list[dict[str, object]] = []
+    cut = [False]
+    while True:
+        gap = blank.match(text, place)
+        place = gap.end() if gap else place
+        if text[place : place + 1] == "]":
+            break
+        try:
+            record, place = decode(text, place)
+        except (ValueError, RecursionError):
+            cut[0] = True
+            break
+        if isinstance(record, dict):
+            found.append(record)
+    return iter(found), place, cut
+
+
+def _around(text: str) -> dict[str, object]:
+    """The plain fields of a trainer state, from the text without its history."""
+    return {
+        found[1]: float(found[2])
+        for found in re.finditer(
+            r'"(max_steps|logging_steps|global_step|num_train_epochs|train_batch_size)"\s*:\s*(\d{1,12}(?:\.\d+)?)',
+            text,
+        )
+    }
+
+
+def _listed(
+    rows: Rows,
+    records: Iterable[dict[str, object]],
+    path: str,
+    said: list[Warn],
+    form: str,
+    around: Mapping[str, object],
+    cut: list[bool],
+) -> Log:
+    count = answers = 0
+    for record in records:
+        count += 1
+        answers += count <= 20 and is_rollout(record)
+        rows.add(as_row(record))
+    if answers * 2 > min(count, 20):
+        raise _refuse(
+            path, "saved answers (rollouts), not metrics", "give the log of the run; rollouts are read beside it"
+        )
+    if cut[0]:
+        said.append(Warn("broken_lines", "the document is cut off; the rows before the cut are read"))
+    if not rows.rows or not _trains(rows):
+        raise _refuse(
+            path,
+            f"{count} JSON records without a training metric",
+            "give the file to which the trainer logs its metrics",
+        )
+    config = {
+        k: int(v) if isinstance(v, float) and v.is_integer() else v
+        for k, v in around.items()
+        if k in ("logging_steps", "num_train_epochs") and v
+    }
+    planned, spacing = around.get("max_steps"), around.get("logging_steps")
+    return _finish(
+        rows,
+        path,
+        form,
+        "filtered" if form == "trainer_state" else "unknown",
+        said,
+        not cut[0],
+        spacing=spacing if isinstance(spacing, float) else None,
+        config=config,
+        **({"planned_steps": int(planned)} if isinstance(planned, float) and planned > 0 else {}),
+    )
+
+
+def delimiter(header: str) -> str | None:
+    """The delimiter of a CSV header, None when the line is no header of at least two columns."""
+    best = max("\t;,", key=header.count)
+    cells = [cell.strip().strip('"') for cell in header.split(best)]
+    if (
+        header.count(best) == 0
+        or "{" in header
+        or not all(cells[1:])
+        or any(number(cell) is not None for cell in cells)
+    ):
+        return None
+    if "__MIN" not in header and not all(_HEADER_CELL.fullmatch(cell) for cell in cells[1:]):
+        return None
+    if any(_VALUED.search(cell) for cell in cells):
+        return None
+    named = metric_like(cells) or {c.lower() for c in cells} & _LONG_FORM
+    return best if named and all(len(cell) < 200 for cell in cells) else None
+
+
+def read_csv(
+    lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iterable[Warn] = (), run: str | None = None
+) -> Log:
+    """CSV, TSV or semicolon-separated metrics, wide (a column for each metric), long (run, step, key, value), or a W&B export.
+
+    ``run`` names the run to take when the table holds several. Raises CannotRead naming the runs otherwise.
+    """
+    warnings = list(said)
+    last = [True]
+
+    def text() -> Iterator[str]:
+        for line, ended in lines:
+            last[0] = ended
+            if line.strip():
+                yield line + "\n"
+
+    csv.field_size_limit(1 << 22)
+    table = csv.reader(text(), delimiter=mark)
+    try:
+        header = [cell.strip().lstrip("\ufeff") for cell in next(table)]
+    except (StopIteration, csv.Error) as error:
+        raise _refuse(path, "an empty table", "give the log of the run") from error
+    lowered = [cell.lower() for cell in header]
+    long = _LONG_FORM & set(lowered) and _LONG_VALUE & set(lowered)
+    names, keep = _exported(header, path, run)
+    rows, broken = Rows(), 0
+    cells: list[str] | None = None
+    records: dict[str, dict[float, dict[str, object]]] = {}
+
+    def take(cells: list[str]) -> None:
+        nonlocal broken
+        if len(cells) != len(header):
+            broken += 1
+            return
+        if long:
+            _gather(records, lowered, cells, mark)
+            return
+        row = {name: _cell(cells[at], mark) for at, name in zip(keep, names, strict=True)}
+        filled = {k: v for k, v in row.items() if v is not None}
+        if len(filled) > 0:
+            rows.add(filled)
+
+    try:
+        for following in table:
+            if cells is not None:
+                take(cells)
+            cells = following
+    except csv.Error:
+        broken += 1
+    if cells is not None:
+        if not last[0] and len(cells) <= len(header):
+            warnings.append(
+                Warn("cut_text", "the last line does not end; its last cell may be incomplete and is left out")
+            )
+            cells = [*cells[:-1], *[""] * (len(header) - len(cells) + 1)]
+        take(cells)
+    if long:
+        if len(records) > 1 and run not in records:
+            raise CannotRead(
+                "one run",
+                f"{path}: a table of {len(records)} runs",
+                choices=sorted(records),
+                hint="name one with --run NAME",
+            )
+        for step, row in next(iter(records.values()), {}).items() if run not in records else records[run].items():
+            rows.add(row, None if step != step else step)
+    if broken:
+        warnings.append(Warn("broken_lines", f"{broken} lines do not have {len(header)} cells; skipped"))
+    if not rows.rows or not _trains(rows):
+        raise _refuse(
+            path,
+            f"a table of {len(header)} columns without a training metric",
+            "give the table to which the trainer logs",
+        )
+    return _finish(rows, path, "csv", "unknown", warnings, last[0])
+
+
+def _exported(header: list[str], path: str, run: str | None) -> tuple[list[str], list[int]]:
+    """Metric names and column numbers; the run prefix of W&B exports (``run - metric``) is taken off."""
+    paired = [name for name in header if name.endswith(("__MIN", "__MAX"))]
+    if not paired:
+        return header, list(range(len(header)))
+    names, keep, runs = [], [], set()
+    for at, name in enumerate(header):
+        if name.endswith(("__MIN", "__MAX")):
+            continue
+        owner, dash, metric = name.rpartition(" - ")
+        if dash:
+            runs.add(owner)
+            if run is not None and owner != run:
+                continue
+        names.append(metric if dash else name)
+        keep.append(at)
+    if len(runs) > 1 and run not in runs:
+        raise CannotRead(
+            "one run", f"{path}: an export of {len(runs)} runs", choices=sorted(runs), hint="name one with --run NAME"
+        )
+    return names, keep
+
+
+def _gather(records: dict[str, dict[float, dict[str, object]]], header: list[str], cells: list[str], mark: str) -> None:
+    at = dict(zip(header, cells, strict=True))
+    owner = next((at[k] for k in ("run", "run_name", "run_id", "experiment") if k in at), "")
+    name = next((at[k] for k in _LONG_FORM if k in at), "")
+    value = next((_cell(at[k], mark) for k in _LONG_VALUE if k in at), None)
+    step = next((number(at[k]) for k in ("step", "global_step", "_step", "iteration") if k in at), None)
+    if name and value is not None and len(records) <= 1000:
+        records.setdefault(owner, {}).setdefault(float("nan") if step is None else step, {})[name] = value
+
+
+def _cell(cell: str, mark: str) -> Printed | None:
+    text = cell.strip().strip('"').replace("\u2212", "-")
+    if not text or text.endswith("%"):
+        return None
+    if mark != "," and _DECIMAL_COMMA.fullmatch(text):
+        text = text.replace(",", ".")
+    elif _THOUSANDS.fullmatch(text):
+        text = text.replace(",", "")
+    return Printed(text)
+
+
+def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log | None:
+    """The first pasted table with a header that names metrics: pipes (Markdown, notebooks) or aligned columns. None without one."""
+    header: list[str] = []
+    rows, cut, piped = Rows(), False, False
+    for line, ended in lines:
+        if len(line) > 20_000:
+            continue
+        text = line.strip()
+        cells = _cells(text, piped if header else "|" in text)
+        if not header:
+            piped = "|" in text
+            if (
+                len(cells) >= 2
+                and all(cells)
+                and metric_like(cells)
+                and _STEP_COLUMN.fullmatch(cells[0])
+                and not any(number(c) is not None for c in cells)
+            ):
+                header = [re.sub(r"\s*/\s*", "/", cell) for cell in cells]
+            continue
+        if not text or _RULE.fullmatch(text) or text in ("...", "\u2026"):
+            continue
+        if not ended:
+            cut, cells = True, cells[:-1]
+        values = [_cell(cell, "|") for cell in cells]
+        if not values or values[0] is None or number(values[0]) is None or len(cells) > len(header):
+            if rows.rows:
+                break
+            header = []
+            continue
+        rows.add(
+            {k: v for k, v in zip(header[1:], values[1:], strict=False) if v is not None},
+            number(values[0]),
+            whole=ended,
+        )
+    if not rows.rows or not _trains(rows):
+        return None
+    warnings = [*said, *([Warn("cut_text", "the last line does not end; its last cell is left out")] if cut else [])]
+    source = header[0].lower()
+    return rows.finish(
+        path=path,
+        format="table",
+        step_source=source,
+        warnings=warnings,
+        excerpt=True,
+        kind="supervised" if supervised(rows.keys) else "metrics",
+    )
+
+
+def _cells(text: str, piped: bool) -> list[str]:
+    parts = text.strip("|").split("|") if piped else _GAP.split(text)
+    return [part.strip().strip("*`").strip() for part in parts]

@@ -1,0 +1,354 @@
+"""The JSON form of a Diagnosis, versioned: what other programs may rely on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from importlib import resources
+from typing import Final, Literal, TypeAlias, TypedDict
+
+import numpy as np
+
+from rlclinic import __version__
+from rlclinic.model import Column, Component, Diagnosis, Examination, Finding, Onset, Prescription, Run, Scalar
+
+SCHEMA: Final = "rlclinic.diagnosis/1"
+
+Number: TypeAlias = float | Literal["NaN", "Infinity", "-Infinity"]
+Value: TypeAlias = float | int | str | bool | None
+Grade: TypeAlias = Literal["info", "warning", "critical"]
+
+# ------------------------------------------------------------------------------------------------------- form
+# Adding a key is compatible; renaming or removing one raises the number in SCHEMA. After a change here, run
+# tools/build_schema.py.
+
+
+class FrameworkForm(TypedDict):
+    name: str
+    version: str | None
+    how: Literal["keys", "config", "log", "given"]
+
+
+class SourceForm(TypedDict):
+    path: str
+    format: str
+    rows: int
+
+
+class StepsForm(TypedDict):
+    """The trainer's own step numbers; null without any."""
+
+    first: float | None
+    last: float | None
+    count: int
+
+
+class SeriesForm(TypedDict):
+    """``first`` and ``last`` as logged, ``min`` and ``max`` over the finite values (null without any)."""
+
+    key: str
+    status: Literal["measured", "structural_zero", "filtered"]
+    points: int
+    first: Number | None
+    last: Number | None
+    min: Number | None
+    max: Number | None
+    nonfinite: int
+
+
+# Keys that are Python keywords need the functional notation.
+KnobForm = TypedDict("KnobForm", {"value": Value, "key": str, "from": Literal["config", "log", "given", "default"]})
+ChangeForm = TypedDict("ChangeForm", {"knob": str, "key": str, "from": Value, "to": Value, "writes": str})
+
+
+class WarningForm(TypedDict):
+    code: str
+    says: str
+
+
+class RunForm(TypedDict):
+    name: str
+    algorithm: str | None
+    framework: FrameworkForm | None
+    sources: list[SourceForm]
+    steps: StepsForm
+    metrics: dict[str, SeriesForm]
+    components: dict[str, SeriesForm]
+    knobs: dict[str, KnobForm]
+    unrecognised: list[str]
+    warnings: list[WarningForm]
+
+
+class VerdictForm(TypedDict):
+    severity: Literal["healthy", "info", "warning", "critical", "undecided"]
+    primary: str | None
+    says: str
+
+
+class OnsetForm(TypedDict):
+    step: float
+    low: float
+    high: float
+
+
+class EvidenceForm(TypedDict):
+    effect: Number
+    p_value: Number | None
+    method: str
+
+
+class ForecastForm(TypedDict):
+    says: str
+    step: float
+    low: float
+    high: float
+
+
+class RollbackForm(TypedDict):
+    step: float
+    low: float
+    high: float
+    checkpoint: str | None
+
+
+class CostForm(TypedDict):
+    wasted_share: Number
+    gpu_hours: Number
+    says: str
+
+
+class RemedyForm(TypedDict):
+    """``note`` is a caveat of the framework or version; empty when there is none."""
+
+    id: str
+    says: str
+    changes: list[ChangeForm]
+    expect: dict[str, str]
+    within: int | None
+    risk: str
+    confirm: str
+    note: str
+
+
+class ReferenceForm(TypedDict):
+    id: str
+    title: str
+    claim: str
+
+
+class FindingForm(TypedDict):
+    check: str
+    severity: Grade
+    tier: Literal["certain", "likely", "hint"]
+    says: str
+    numbers: dict[str, Number]
+    metrics: list[str]
+    onset: OnsetForm | None
+    evidence: EvidenceForm | None
+    forecast: ForecastForm | None
+    because_of: list[str]
+    leads_to: list[str]
+    would_decide: list[str]
+    remedies: list[RemedyForm]
+    rollback: RollbackForm | None
+    cost: CostForm | None
+    references: list[ReferenceForm]
+
+
+class CheckForm(TypedDict):
+    """``missing`` lists canonical metrics; where one of several would do, all of them stand there."""
+
+    check: str
+    outcome: Literal["examined", "unexamined", "not_applicable", "failed"]
+    severity: Literal["none", "info", "warning", "critical"] | None
+    missing: list[str]
+    says: str
+
+
+class NoteForm(TypedDict):
+    id: str
+    says: str
+
+
+class DiagnosisForm(TypedDict):
+    schema: Literal["rlclinic.diagnosis/1"]
+    rlclinic: str
+    run: RunForm
+    verdict: VerdictForm
+    findings: list[FindingForm]
+    checks: list[CheckForm]
+    notes: list[NoteForm]
+    to_log: list[str]
+
+
+# ---------------------------------------------------------------------------------------------------- filling
+
+
+def to_dict(diagnosis: Diagnosis) -> DiagnosisForm:
+    """The diagnosis as plain JSON data; equal diagnoses give equal data, key for key in the same order.
+
+    ``findings`` keeps what deserves attention (info and above), in the order of the diagnosis.
+    """
+    verdict = diagnosis.verdict
+    return {
+        "schema": SCHEMA,
+        "rlclinic": __version__,
+        "run": _run(diagnosis.run),
+        "verdict": {"severity": verdict.severity, "primary": verdict.primary, "says": verdict.says},
+        "findings": [form for finding in diagnosis.findings if (form := _finding(finding)) is not None],
+        "checks": [_check(examination) for examination in diagnosis.checks],
+        "notes": [{"id": note.id, "says": note.says} for note in diagnosis.notes],
+        "to_log": list(diagnosis.to_log),
+    }
+
+
+def to_json(diagnosis: Diagnosis) -> str:
+    """``to_dict`` as ASCII text, so that no control or bidirectional character of a log reaches a terminal raw."""
+    return (
+        json.dumps(to_dict(diagnosis), indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
+    )
+
+
+def schema() -> str:
+    """The JSON Schema of ``to_dict``, as committed beside this module."""
+    return resources.files("rlclinic.report").joinpath("schema.json").read_text(encoding="utf-8")
+
+
+def _number(value: float) -> Number:
+    plain = float(value)
+    if math.isfinite(plain):
+        return plain
+    return "NaN" if math.isnan(plain) else ("Infinity" if plain > 0 else "-Infinity")
+
+
+def _step(value: float) -> float:
+    """Step numbers are whole wherever the trainer counts in whole steps."""
+    plain = float(value)
+    return int(plain) if plain.is_integer() else plain
+
+
+def _value(value: Scalar) -> Value:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return _number(value)
+
+
+def _series(column: Column) -> SeriesForm:
+    finite = column.finite.values
+    return {
+        "key": column.key,
+        "status": column.status,
+        "points": len(column),
+        "first": _number(column.values[0]) if len(column) else None,
+        "last": _number(column.values[-1]) if len(column) else None,
+        "min": _number(np.min(finite)) if len(finite) else None,
+        "max": _number(np.max(finite)) if len(finite) else None,
+        "nonfinite": column.nonfinite,
+    }
+
+
+def _components(components: Mapping[str, Component]) -> dict[str, SeriesForm]:
+    return {name: _series(part.mean) for name, part in components.items()}
+
+
+def _run(run: Run) -> RunForm:
+    framework, steps = run.framework, run.steps
+    warnings: list[WarningForm] = [{"code": warn.code, "says": warn.says} for warn in run.warnings]
+    warnings += [
+        {
+            "code": "undecided_key",
+            "says": f"{u.key} may be {' or '.join(u.meanings)} and was left unread; {u.decided_by} decides",
+        }
+        for u in run.undecided
+    ]
+    return {
+        "name": run.name,
+        "algorithm": run.algorithm,
+        "framework": None
+        if framework is None
+        else {"name": framework.name, "version": framework.version, "how": framework.how},
+        "sources": [{"path": s.path, "format": s.format, "rows": int(s.rows)} for s in run.sources],
+        "steps": {
+            "first": _step(steps[0]) if len(steps) else None,
+            "last": _step(steps[-1]) if len(steps) else None,
+            "count": len(steps),
+        },
+        "metrics": {metric: _series(column) for metric, column in run.columns.items()},
+        "components": _components(run.components),
+        "knobs": {
+            name: {"value": _value(knob.value), "key": knob.key, "from": knob.origin}
+            for name, knob in run.knobs.items()
+        },
+        "unrecognised": [unknown.key for unknown in run.unrecognised],
+        "warnings": warnings,
+    }
+
+
+def _onset(onset: Onset | None) -> OnsetForm | None:
+    if onset is None:
+        return None
+    return {"step": _step(onset.step), "low": _step(onset.low), "high": _step(onset.high)}
+
+
+_GRADES: dict[str, Grade] = {"info": "info", "warning": "warning", "critical": "critical"}
+
+
+def _finding(finding: Finding) -> FindingForm | None:
+    if finding.severity is None:
+        return None
+    evidence = finding.evidence
+    return {
+        "check": finding.check,
+        "severity": _GRADES[finding.severity.label],
+        "tier": finding.tier,
+        "says": finding.says,
+        "numbers": {name: _number(value) for name, value in finding.numbers.items()},
+        "metrics": list(finding.metrics),
+        "onset": _onset(finding.onset),
+        "evidence": None
+        if evidence is None
+        else {
+            "effect": _number(evidence.effect),
+            "p_value": None if evidence.p_value is None else _number(evidence.p_value),
+            "method": evidence.method,
+        },
+        "forecast": None,
+        "because_of": list(finding.because_of),
+        "leads_to": list(finding.leads_to),
+        "would_decide": list(finding.would_decide),
+        "remedies": [_remedy(remedy) for remedy in finding.prescriptions],
+        "rollback": None,
+        "cost": None,
+        "references": [{"id": r.id, "title": r.title, "claim": r.claim} for r in finding.references],
+    }
+
+
+def _remedy(remedy: Prescription) -> RemedyForm:
+    return {
+        "id": remedy.id,
+        "says": remedy.says,
+        "changes": [
+            {"knob": c.knob, "key": c.key, "from": _value(c.before), "to": _value(c.after), "writes": c.writes}
+            for c in remedy.changes
+        ],
+        "expect": dict(remedy.expect),
+        "within": remedy.within,
+        "risk": remedy.risk,
+        "confirm": remedy.confirm,
+        "note": remedy.note,
+    }
+
+
+def _check(examination: Examination) -> CheckForm:
+    finding = examination.finding
+    severity: Literal["none", "info", "warning", "critical"] | None = None
+    if examination.outcome == "examined":
+        severity = "none" if finding is None or finding.severity is None else _GRADES[finding.severity.label]
+    return {
+        "check": examination.check,
+        "outcome": examination.outcome,
+        "severity": severity,
+        "missing": list(dict.fromkeys(metric for need in examination.missing for metric in need.split("|"))),
+        "says": examination.says or ("" if finding is None else finding.says),
+    }

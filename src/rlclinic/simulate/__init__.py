@@ -1,0 +1,22 @@
+"""Runs with known failures: whole scenarios, single curve shapes, and both written as the logs of real frameworks."""
+
+from rlclinic.simulate.dialects import DIALECTS, as_run, configuration, forms, write
+from rlclinic.simulate.scenarios import Scenario, healthy, scenario, scenarios
+from rlclinic.simulate.shapes import Shape, series
+from rlclinic.simulate.spec import load_spec, run_from_spec
+
+__all__ = [
+    "DIALECTS",
+    "Scenario",
+    "Shape",
+    "as_run",
+    "configuration",
+    "forms",
+    "healthy",
+    "load_spec",
+    "run_from_spec",
+    "scenario",
+    "scenarios",
+    "series",
+    "write",
+]

@@ -1,0 +1,90 @@
+"""Robust levels of a series: where it began, where it is now, and the best that it held for a while."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlclinic.model import Floats
+from rlclinic.stats.evidence import effective_size, spread, student_tail
+
+EARLY, LATE = 0.15, 0.25
+"""Shares of a run called early and late (architecture, section 7)."""
+
+
+def early(values: Floats, share: float = EARLY, least: int = 3) -> float:
+    """Median of the first ``share`` of (n,) values, of at least ``least`` of them; NaN when there are none."""
+    return float(np.median(values[: _count(values, share, least)])) if len(values) else float("nan")
+
+
+def late(values: Floats, share: float = LATE, least: int = 3) -> float:
+    """Median of the last ``share`` of (n,) values, of at least ``least`` of them; NaN when there are none."""
+    return float(np.median(values[-_count(values, share, least) :])) if len(values) else float("nan")
+
+
+def late_mean(values: Floats, share: float = LATE, least: int = 3) -> float:
+    """Mean of the last ``share``: right for shares and for saw-tooth series, whose median lies on one tooth."""
+    return float(np.mean(values[-_count(values, share, least) :])) if len(values) else float("nan")
+
+
+def held(values: Floats, share: float = EARLY, least: int = 5) -> tuple[Floats, int]:
+    """Running means over ``share`` of the run (n - w + 1,) and the window length w used."""
+    width = min(len(values), _count(values, share, least))
+    if width < 1:
+        return np.empty(0), 0
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    return (total[width:] - total[:-width]) / width, width
+
+
+def mean_difference(first: Floats, second: Floats) -> tuple[float, float]:
+    """(p, sd): two-sided p-value of a difference of means of two windows (n,), (m,), and the noise inside them.
+
+    Welch's t with the effective sizes of the windows around their own lines; 1.0 with fewer than two points in either.
+    """
+    if len(first) < 2 or len(second) < 2:
+        return 1.0, 0.0
+    parts = [(w, _around_line(w)) for w in (first, second)]
+    sizes = [max(1.0, effective_size(r, fitted=2)) if len(w) >= 8 else float(len(w)) for w, r in parts]
+    noise = [max(spread(r), float(np.std(r, ddof=min(2, len(r) - 1)))) for _, r in parts]
+    error = sum(s * s / n for s, n in zip(noise, sizes, strict=True))
+    sd = float(np.sqrt(np.mean(np.square(noise))))
+    difference = float(second.mean() - first.mean())
+    if error <= 0.0:
+        return (0.0 if difference else 1.0), sd
+    freedom = error * error / sum((s * s / n) ** 2 / max(n - 1, 1.0) for s, n in zip(noise, sizes, strict=True))
+    return min(1.0, 2.0 * student_tail(abs(difference) / float(np.sqrt(error)), max(1.0, freedom))), sd
+
+
+def _around_line(window: Floats) -> Floats:
+    """Residuals around the window's own line; around its mean below eight points, where a line would fit anything."""
+    if len(window) < 8:
+        return window - window.mean()
+    x = np.linspace(-1.0, 1.0, len(window))
+    return window - window.mean() - x * float(x @ window / (x @ x))
+
+
+def lower_bound(share: float, trials: float, z: float = 1.645) -> float:
+    """Wilson lower bound of a share seen in ``trials`` independent answers (Wilson 1927); 0 for no trials."""
+    if trials <= 0:
+        return 0.0
+    centre = share + z * z / (2 * trials)
+    half = z * np.sqrt(max(share * (1 - share), 0.0) / trials + z * z / (4 * trials * trials))
+    return float(max(0.0, (centre - half) / (1 + z * z / trials)))
+
+
+def trials_per_row(values: Floats, most: int = 4096) -> int:
+    """The number of answers per row that the lattice of logged shares betrays (0.125 steps: 8); 8 when it shows none.
+
+    Averages over processes or logging windows lie on no visible lattice; 8, a small batch, is then the cautious guess
+    (ours).
+    """
+    inside = values[(values > 0) & (values < 1)]
+    if not len(inside):
+        return 8
+    for n in (8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, most):
+        if np.all(np.abs(inside * n - np.round(inside * n)) < 1e-4 * n):
+            return n
+    return 8
+
+
+def _count(values: Floats, share: float, least: int) -> int:
+    return max(min(least, len(values)), int(np.ceil(share * len(values))))

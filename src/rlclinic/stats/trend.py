@@ -1,0 +1,221 @@
+"""Does a metric drift, how far, and on how much independent evidence: a rank test that survives autocorrelated
+noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rlclinic.model import Floats
+from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, standardise, tidy
+from rlclinic.stats.evidence import FEWEST, autocorrelation_time, hampel, spread, student_quantile, student_tail
+
+_COLUMNS = (2, 3, 4, 6, 9)
+_PHIS = np.array([0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.985, 0.995])
+_CURVED_FROM = 36
+"""Points below which only a straight line is fitted (statistics study, section 1)."""
+_LAGS = 160
+"""Distances over which pairwise slopes are taken; all of them up to 161 points (ours: at 400 and 2000 points the slope
+is within 0.1 of its own standard error of the slope over all pairs)."""
+_NOISELESS = 100.0
+"""Change over residual spread from which the residuals are the misfit of the curve rather than noise, so that their
+autocorrelation says nothing (ours: without it a smooth noise-free rise would be undecided)."""
+
+LEAST_RELATIVE = 0.10
+LEAST_SHARE = 0.02
+LEAST_SNR = 1.0
+"""Smallest change worth reporting: relative to the start, absolute for shares, in noise standard deviations
+(statistics study, section 1)."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A drift over the whole window. ``none`` means examined and no change that is both significant and large enough;
+    ``undecided`` means too little independent information for either answer."""
+
+    n: int
+    n_eff: float
+    slope: float
+    """Theil-Sen slope per trainer step."""
+    change: float
+    """Slope times the window, in the unit of the metric."""
+    start: float
+    end: float
+    """Median of the first and of the last tenth of the points (at least three)."""
+    sd: float
+    """Robust standard deviation of single points around the fitted curve."""
+    snr: float
+    """|change| / sd."""
+    relative: float
+    """change / max(|start|, floor), signed."""
+    tau: float
+    """Kendall's rank correlation with the step: strength of direction, not evidence."""
+    p_value: float
+    """Two-sided and corrected for autocorrelation; not validated below 1e-6."""
+    verdict: Literal["rising", "falling", "none", "undecided"]
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Whether the metric stayed level: ``flat`` is None with too little independent information."""
+
+    flat: bool | None
+    slope_low: float
+    slope_high: float
+    change_low: float
+    change_high: float
+    n_eff: float
+
+
+def trend(
+    steps: ArrayLike, values: ArrayLike, *, level: float = 0.01, floor: float = 0.0, share: bool = False
+) -> Trend:
+    """Mann-Kendall test with its variance stretched by the autocorrelation time of the residuals around a fitted curve.
+
+    ``steps``, ``values`` (n,): non-finite values are dropped, the last row per step is kept, order does not matter.
+    More than 2000 points are averaged into 2000 bins of neighbouring points first, spikes of single points removed. A
+    trend is reported when p < ``level``, the change is at least one noise standard deviation, and it is at least 10 %
+    of the larger of the start level and ``floor`` (for a ``share`` of [0, 1]: at least 0.02). Below 8 effective
+    points: undecided.
+
+    Residuals come from a line or a spline of 3 to 9 columns, chosen by a BIC that also allows AR(1) noise: around a
+    line, a curved trend would count as autocorrelation and hide itself. Measured false positives at level 0.01: 0 to 1
+    % for lag-one correlations up to 0.9 from 100 points on.
+    """
+    x, y = tidy(steps, values)
+    n = len(y)
+    if n == 0:
+        return Trend(0, 0.0, 0.0, 0.0, math.nan, math.nan, 0.0, 0.0, 0.0, 0.0, 1.0, "undecided")
+    tenth = max(3, n // 10)
+    z, _, scale = standardise(y)
+    start, end = float(np.median(y[:tenth] * 0.5)) * 2.0, float(np.median(y[-tenth:] * 0.5)) * 2.0
+    if scale == 0.0 or n < 3:
+        verdict: Literal["none", "undecided"] = "none" if n >= FEWEST and scale == 0.0 else "undecided"
+        return Trend(n, float(n), 0.0, 0.0, start, end, 0.0, 0.0, 0.0, 0.0, 1.0, verdict)
+
+    raw, bins = z, None
+    window = float(x[-1] - x[0])
+    u = (x - x[0]) / window
+    if n > MOST:
+        bins = bin_edges(n, MOST)
+        z, u = bin_means(hampel(z), bins), bin_means(u, bins)
+    m = len(z)
+
+    slope = _pairwise_slope(u, z)
+    fit, columns = _fitted_curve(u, z, slope)
+    residuals = z - fit
+    sd = spread(residuals if bins is None else raw - np.repeat(fit, np.diff(bins)))
+    snr = 0.0 if slope == 0.0 else abs(slope) / sd if sd > 0.0 else math.inf
+    inflation = autocorrelation_time(residuals, fitted=columns) if snr < _NOISELESS else 1.0
+
+    s, pairs, variance = _rank_sum(z)
+    n_eff = m / inflation
+    deviate = max(abs(s) - 1.0, 0.0) / math.sqrt(variance * inflation) if variance > 0.0 else 0.0
+    p_value = min(1.0, 2.0 * student_tail(deviate, max(1.0, n_eff - 2.0)))
+
+    change = scale * slope
+    base = max(abs(start), floor)
+    relative = change / base if base > 0.0 else math.copysign(math.inf, change) if change else 0.0
+    large = abs(change) >= LEAST_SHARE if share else abs(relative) >= LEAST_RELATIVE
+    found = p_value < level and snr >= LEAST_SNR and large and s * slope > 0.0
+    return Trend(
+        n=n,
+        n_eff=n_eff,
+        slope=change / window,
+        change=change,
+        start=start,
+        end=end,
+        sd=scale * sd,
+        snr=snr,
+        relative=relative,
+        tau=s / pairs,
+        p_value=p_value,
+        verdict="undecided" if n_eff < FEWEST else "none" if not found else "rising" if s > 0 else "falling",
+    )
+
+
+def plateau(steps: ArrayLike, values: ArrayLike, margin: float, level: float = 0.05) -> Plateau:
+    """Equivalence test: is the change over the window inside +-``margin`` with confidence?
+
+    Two one-sided tests at ``level`` (Schuirmann 1987): the interval of the least-squares change at confidence 1 - 2
+    ``level``, widened by the autocorrelation time of the residuals, must lie inside the margin. Not being flat is no
+    proof of a trend. Spikes of single points are removed; above 2000 points bins are used as in ``trend``.
+    """
+    x, y = tidy(steps, values)
+    z, _, scale = standardise(y)
+    n = len(z)
+    if n < FEWEST:
+        return Plateau(None, -math.inf, math.inf, -math.inf, math.inf, float(n))
+    if scale == 0.0:
+        return Plateau(margin >= 0.0, 0.0, 0.0, 0.0, 0.0, float(n))
+    window = float(x[-1] - x[0])
+    u = (x - x[0]) / window
+    z = hampel(z)
+    if n > MOST:
+        edges = bin_edges(n, MOST)
+        z, u = bin_means(z, edges), bin_means(u, edges)
+    u = u - u.mean()
+    power = float(u @ u)
+    slope = float(u @ z) / power
+    residuals = z - z.mean() - slope * u
+    inflation = autocorrelation_time(residuals, fitted=2)
+    n_eff = len(z) / inflation
+    if n_eff < FEWEST:
+        return Plateau(None, -math.inf, math.inf, -math.inf, math.inf, n_eff)
+    noise = float(residuals @ residuals) / (len(z) - 2)
+    half = student_quantile(level, n_eff - 2.0) * math.sqrt(noise * inflation / power)
+    low, high = scale * (slope - half), scale * (slope + half)
+    return Plateau(-margin <= low and high <= margin, low / window, high / window, low, high, n_eff)
+
+
+def _pairwise_slope(u: Floats, z: Floats) -> float:
+    """Theil-Sen slope: median over pairs of points, at up to ``_LAGS`` evenly spread distances."""
+    n = len(z)
+    lags = np.unique(np.linspace(1, n - 1, min(n - 1, _LAGS)).round().astype(int))
+    return float(np.median(np.concatenate([(z[d:] - z[:-d]) / (u[d:] - u[:-d]) for d in lags.tolist()])))
+
+
+def _fitted_curve(u: Floats, z: Floats, slope: float) -> tuple[Floats, int]:
+    """(fit, columns): the robust line, or the spline that BIC prefers to it when noise may be AR(1)."""
+    n = len(z)
+    clean = hampel(z)
+    best, chosen = math.inf, 2
+    for k in _COLUMNS if n >= _CURVED_FROM else ():
+        if k > max(2, n // 12):
+            break
+        rss = basis(n, k).whitened_rss(basis(n, k).residual(clean), _PHIS)
+        # The floor keeps rounding errors of a noise-free series from choosing the curve.
+        bic = n * np.log(np.maximum(rss / n, 1e-20)) - np.log(1.0 - _PHIS**2) + 1.5 * k * math.log(n)
+        if float(bic.min()) < best:
+            best, chosen = float(bic.min()), k
+    if chosen > 2:
+        return clean - basis(n, chosen).residual(clean), chosen
+    line = slope * u
+    return np.asarray(line + np.median(z - line)), 2
+
+
+def _rank_sum(z: Floats) -> tuple[float, float, float]:
+    """(S, pairs, variance) of Mann-Kendall: concordant minus discordant pairs, ties counting 0, and the variance of S
+    under exchangeability with ties. O(n log n): inversions are counted bit by bit of the ranks."""
+    n = len(z)
+    _, ranks, counts = np.unique(z, return_inverse=True, return_counts=True)
+    ranks = ranks.ravel()
+    inversions = 0
+    for bit in range(int(ranks.max()).bit_length()):
+        # Among points that agree in all higher bits, a pair is inverted here when a 1 stands before a 0.
+        key = ranks >> bit
+        key = key[np.argsort(key >> 1, kind="stable")]
+        one = key & 1
+        before = np.cumsum(one) - one
+        opens = np.append(True, (key[1:] >> 1) != (key[:-1] >> 1))
+        before -= np.maximum.accumulate(np.where(opens, before, 0))
+        inversions += int(before[one == 0].sum())
+    pairs = n * (n - 1) / 2.0
+    t = counts.astype(np.float64)
+    ties = float((t * (t - 1.0)).sum()) / 2.0
+    variance = (n * (n - 1.0) * (2.0 * n + 5.0) - float((t * (t - 1.0) * (2.0 * t + 5.0)).sum())) / 18.0
+    return pairs - ties - 2.0 * inversions, pairs, variance
