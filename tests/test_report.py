@@ -143,7 +143,7 @@ def sick() -> Diagnosis:
         ("group.zero_var_frac", "reward.mean"),
         Onset(214, 196, 231),
         Evidence(0.636, 0.00041, "early against late window, corrected for autocorrelation"),
-        would_decide=("the share of answers that are right per prompt, from --log_completions true",),
+        would_decide=("the share of answers that are right per prompt, from --log_completions true", "entropy.mean"),
         check="zero_variance_all_right",
         tier="certain",
         leads_to=("gradient_vanishing", "plateau"),
@@ -164,6 +164,7 @@ def sick() -> Diagnosis:
             Prescription(
                 "harder_data",
                 "leave out prompts that the policy now solves in more than nine of ten tries",
+                (Change("batch", "train_batch", None, None, "train_batch: multiply by 2"),),
                 within=50,
                 expect={"group.zero_var_frac": "falls"},
                 note="TRL has no dynamic sampling; filter the dataset by pass rate",
@@ -388,6 +389,7 @@ def test_every_part_of_a_finding_is_told():
         "num_generations: 8 -> 16",
         "write num_generations=16",
         "generation_batch_size: (not known) -> 128",
+        "write train_batch: multiply by 2",
         "within 20 steps",
         "generation costs twice as much per prompt",
         "the held-out slope is not worse than before",
@@ -429,7 +431,7 @@ def test_markdown_leaves_nothing_of_the_log_alive():
         for alive in ("<script", "@someone", " #12", "https://evil", "www.evil", "[t](", "![i]"):
             assert alive not in outside.replace("\\[", "\0[").replace("\\]", "\0]"), line
     cells = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.replace("\\|", "").count("|") for line in cells} == {7, 4}
+    assert {line.replace("\\|", "").count("|") for line in cells} == {7, 3}
 
 
 @given(st.text(alphabet="`ab |\\", min_size=1, max_size=12))
@@ -453,7 +455,8 @@ def test_escaped_text_reads_as_itself(words):
     tokens = MarkdownIt("commonmark", {"html": True}).parse(text(clean))
     children = [t for token in tokens for t in (token.children or [])]
     assert {t.type for t in children} <= {"text", "html_inline", "text_special"}
-    assert "".join(t.content for t in children if t.content != "<!-- -->") == clean
+    assert {t.content for t in children if t.type == "html_inline"} <= {"<!-- -->"}
+    assert "".join(t.content for t in children if t.type != "html_inline") == clean
     assert {t.type for t in tokens} <= {"paragraph_open", "inline", "paragraph_close"}
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
-from rlclinic import names
+import rlclinic.names as names
 from rlclinic.errors import BadRequest, BadTable, UnknownName
+from rlclinic.readers import read
 from rlclinic.simulate import (
     DIALECTS,
     as_run,
     configuration,
     forms,
     healthy,
+    listing,
     load_spec,
     run_from_spec,
     scenario,
@@ -61,7 +64,8 @@ def test_every_check_has_a_scenario_and_healthy_ones_expect_nothing() -> None:
     sick = {check for name in EVERY for check in scenario(name, steps=150).truth}
     assert sick == set(CHECKS)
     assert all(scenario(name, steps=150).healthy for name in healthy())
-    assert all(says for says in scenarios().values())
+    assert all(says and f"{name} " in listing() for name, says in scenarios().items())
+    assert max(map(len, listing().splitlines())) <= 100
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -329,6 +333,23 @@ def test_what_is_written_can_be_read_back(name: str, dialect: str) -> None:
         assert json.dumps(state["log_history"]) == json.dumps(rows)
 
 
+@pytest.mark.parametrize(("dialect", "form"), [(d, form) for d in DIALECTS for form in forms(d)])
+def test_the_reader_makes_the_same_run_of_it(dialect: str, form: str, tmp_path: Path) -> None:
+    made = scenario("never_eos", steps=60, seed=3)
+    wanted = as_run(made, dialect)
+    assert wanted.framework is not None
+    log, settings = tmp_path / ("log.json" if form == "trainer_state" else "log.txt"), tmp_path / "config.yaml"
+    log.write_text(write(made, dialect, form), encoding="utf-8")
+    settings.write_text(configuration(made, dialect), encoding="utf-8")
+    found = read([log, settings], framework=f"{dialect}@{wanted.framework.version}")
+    assert wanted.columns.keys() <= found.columns.keys()
+    for metric, column in wanted.columns.items():
+        np.testing.assert_array_equal(found[metric].steps, column.steps)
+        np.testing.assert_allclose(found[metric].values, column.values, rtol=6e-4, atol=6e-5)
+    assert {name: found.knob(name) for name in wanted.knobs} == {n: k.value for n, k in wanted.knobs.items()}
+    assert not found.unrecognised
+
+
 def test_console_lines_carry_the_same_numbers() -> None:
     made = scenario("plain", steps=40, seed=1)
     reward = as_run(made).columns["reward.mean"].values
@@ -376,13 +397,14 @@ def test_the_configuration_holds_every_setting(dialect: str) -> None:
 @pytest.mark.parametrize("dialect", tuple(DIALECTS))
 def test_the_writer_and_the_framework_table_agree(dialect: str) -> None:
     found = DIALECTS[dialect]
+    framework = as_run(scenario("plain", steps=20), dialect).framework
     for key in found.keys:
         if key.metric.startswith("part.") or key.below:
             continue
-        meaning = names.translate(key.key, as_run(scenario("plain", steps=20), dialect).framework, {}, True)
+        meaning = names.translate(key.key, framework, {})
         assert getattr(meaning, "metric", None) == key.metric, key
     for knob, spelled in found.knobs.items():
-        row = names.spell(knob, dialect)
+        row = names.spell(knob, framework)
         assert row is not None, knob
         assert spelled in (row.key, *row.aliases), knob
 

@@ -186,7 +186,7 @@ def _to_log(run: Run, checks: tuple[Examination, ...]) -> tuple[str, ...]:
             wanted.setdefault(metric, 1)
     lines = []
     for metric in sorted(wanted, key=lambda m: (-wanted[m], m)):
-        how = names.enable(metric, run.framework) if run.framework is not None else None
+        how = names.enable(metric, run.framework)
         title = names.metric(metric).title
         if how is not None:
             lines.append(f"{title}: {how[0]}" + (f" ({how[1]})" if how[1] else ""))

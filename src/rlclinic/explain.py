@@ -67,10 +67,13 @@ def metric_page(name: str, frameworks: Iterable[str]) -> str:
     bounds = [f"{v:g}" if v is not None else "unbounded" for v in (metric.low, metric.high)]
     lines = [f"# {name}", "", metric.says, "", f"Unit: {metric.unit}; from {bounds[0]} to {bounds[1]}.", ""]
     for framework in frameworks:
-        for row in names.load(framework).rows_of(name):
-            since = "".join(f", {word} {v}" for word, v in (("since", row.since), ("until", row.until)) if v)
-            trap = f": {row.note}" if row.note else ""
-            lines.append(f"- {names.load(framework).title} `{row.shown}`{since}{trap}")
+        table = names.load(framework)
+        rows = [row for group in table.exact.values() for row in group] + [row for _, row in table.families]
+        for row in rows:
+            if row.name == name:
+                since = "".join(f", {word} {v}" for word, v in (("since", row.since), ("until", row.until)) if v)
+                trap = f": {row.note}" if row.note else ""
+                lines.append(f"- {table.title} `{row.key or row.pattern}`{since}{trap}")
     readers = [one.name for one in CHECKS if any(name in need.split("|") for need in (*one.needs, *one.uses))]
     if readers:
         lines += ["", "Read by: " + ", ".join(f"`{r}`" for r in readers) + "."]
@@ -112,8 +115,8 @@ def list_metrics() -> str:
 def list_frameworks() -> str:
     """One line per framework: name, title, what was checked in its source."""
     tables = [names.load(name) for name in names.frameworks()]
-    width = max(len(table.framework) for table in tables)
-    return "\n".join(f"{t.framework:<{width}}  {t.title:<10}  {t.checked}" for t in tables)
+    width = max(len(table.name) for table in tables)
+    return "\n".join(f"{t.name:<{width}}  {t.title:<10}  {t.checked}" for t in tables)
 
 
 def _key(metric: str, framework: str) -> str | None:
@@ -135,14 +138,12 @@ def _remedy_lines(id: str, frameworks: tuple[str, ...]) -> list[str]:
         lines.append(f"  - should move: {moves}" + (f" within {remedy.within} steps" if remedy.within else ""))
     if remedy.risk:
         lines.append(f"  - risk: {remedy.risk}")
-    for framework in frameworks:
-        own = names.remedy_override(id, Framework(framework, names.load(framework).title))
-        if own is not None and own.unavailable:
-            lines.append(f"  - {names.load(framework).title}: {own.unavailable}")
-            continue
-        rows = [names.spell(knob, Framework(framework, names.load(framework).title)) for knob in remedy.set]
-        keys = [f"`{row.key}`" for row in rows if row is not None]
-        if keys:
-            note = f" ({own.note})" if own is not None and own.note else ""
-            lines.append(f"  - {names.load(framework).title}: {', '.join(keys)}{note}")
+    for name in frameworks:
+        framework = Framework(name, names.load(name).title)
+        own = names.remedy(id, framework)
+        rows = [row for turn in own.set if (row := names.spell(turn.knob, framework)) is not None]
+        told = [own.unavailable] if own.unavailable else [*(f"`{row.key}`" for row in rows), own.writes, own.note]
+        text = "; ".join(part for part in told if part)
+        if text:
+            lines.append(f"  - {framework.title}: {text}")
     return lines

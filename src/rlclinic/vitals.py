@@ -104,6 +104,11 @@ def _binary(mean: Column, std: Column | None) -> bool:
     return bool(fits.mean() >= 0.8) and bool((s > _FLAT).any() or np.isin(np.round(p, 6), (0.0, 1.0)).all())
 
 
+def _at(column: Column, steps: Floats) -> Floats:
+    """The finite values of a column at ``steps``, which it must have."""
+    return column.finite.values[np.searchsorted(column.finite.steps, steps)]
+
+
 def _weighted(run: Run) -> dict[str, Component]:
     """The reward parts with the weights that make their weighted sum the logged reward exactly, where such exist."""
     parts = dict(run.components)
@@ -115,9 +120,8 @@ def _weighted(run: Run) -> dict[str, Component]:
         steps = np.intersect1d(steps, part.mean.finite.steps, assume_unique=True)
     if len(steps) < len(parts) + 3:
         return parts
-    at = lambda c: c.finite.values[np.searchsorted(c.finite.steps, steps)]  # noqa: E731
-    matrix = np.column_stack([at(p.mean) for p in parts.values()])
-    total = at(reward)
+    matrix = np.column_stack([_at(p.mean, steps) for p in parts.values()])
+    total = _at(reward, steps)
     varies = np.ptp(matrix, axis=0) > 1e-9
     if not varies.any():
         return parts

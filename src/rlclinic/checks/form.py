@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
@@ -71,12 +71,9 @@ class Limits:
     def grade(self, name: str, value: float) -> Severity | None:
         """The highest severity whose number ``value`` passes in the bad direction; None when it passes none."""
         limit = self._of(name)
-        worse = (lambda bound: value > bound) if limit.worse == "above" else (lambda bound: value < bound)
-        reached = [severity for severity, bound in limit.grades.items() if worse(bound)]
+        sign = 1.0 if limit.worse == "above" else -1.0
+        reached = [severity for severity, bound in limit.grades.items() if sign * value > sign * bound]
         return max(reached, default=None)
-
-    def __iter__(self) -> Iterable[Limit]:  # type: ignore[override]
-        return iter(self._limits.values())
 
     def _of(self, name: str) -> Limit:
         if name not in self._limits:

@@ -61,13 +61,16 @@ def _first(kl: Column) -> float:
 def _absent(run: Run) -> tuple[Note, ...]:
     """The reassurance that no KL is normal, given only when the KL term is known to be off."""
     weight = run.knobs.get("kl_coef")
-    if weight is None or weight.value not in (0, 0.0) or run.excerpt and weight.origin == "default":
+    off = weight is not None and weight.value in (0, 0.0)
+    # TRL writes the key whenever beta is not 0, so in whole rows its absence proves that the term is off.
+    implied = weight is None and not run.excerpt and run.framework is not None and run.framework.name == "trl"
+    if not off and not (implied and "reward.mean" in run):
         return ()
-    how = "by default" if weight.origin == "default" else "by configuration"
+    how = f"({weight.key} = 0)" if weight is not None else "(TRL logs it whenever beta is not 0)"
     return (
         Note(
             "kl_absent_expected",
-            f"no KL is logged because its weight is 0 {how} ({weight.key}): there is no reference model to measure "
+            f"no KL to the reference is logged because its weight is 0 {how}: there is no reference model to measure "
             "against. That is a common recipe for verifiable rewards, not a fault.",
         ),
     )

@@ -13,6 +13,7 @@ gradient is not. A printed 0.000 may be a small number.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.model import Column, Evidence, Finding, Floats, Note, Onset, Run, Severity
@@ -40,12 +41,12 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
     severity = Severity.CRITICAL if broken else limits.grade("share", share)
     start, end, length = longest_run(norm.steps, zero)
     if broken:
-        why, remedies = "while groups still differed in reward: a bug, not the data", ("check_adapter", "check_masks")
+        why = " while groups still differed in reward: a bug, not the data"
     elif dead is not None and dead > 0.9:
-        why, remedies = "and all groups of these steps were dead: the data, not the optimizer", ("dynamic_sampling",)
+        why = ", and all groups of these steps were dead: the data, not the optimizer"
     else:
-        why, remedies = "; whether groups had spread in these steps is not logged", ("check_adapter", "dynamic_sampling")
-    says = f"gradient norm is exactly 0 in {share:.0%} of {len(norm)} rows {why}".replace(" ;", ";")
+        why = "; whether groups had spread in these steps is not logged"
+    says = f"gradient norm is exactly 0 in {share:.0%} of {len(norm)} rows{why}"
     known = live is not None
     return Finding(
         severity=severity,
@@ -54,12 +55,12 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
         metrics=tuple(m for m in ("grad.norm", "group.zero_var_frac", "reward.group_std") if m in run),
         onset=Onset(float(norm.steps[zero][0]), float(norm.steps[zero][0]), start) if severity else None,
         evidence=Evidence(share, None, "counted in the log"),
-        remedies=remedies,
+        remedies=("check_adapter", "check_masks") if broken else ("dynamic_sampling", "check_adapter"),
         would_decide=() if known else ("the zero-variance share or the within-group spread in the same steps",),
     )
 
 
-def _split(run: Run, norm: Column, zero: np.ndarray) -> tuple[float | None, float | None]:  # type: ignore[type-arg]
+def _split(run: Run, norm: Column, zero: NDArray[np.bool_]) -> tuple[float | None, float | None]:
     """Share of the zero-gradient rows in which some group was provably alive, and in which all were provably dead."""
     steps: Floats = norm.steps[zero]
     share = run.get("group.zero_var_frac")

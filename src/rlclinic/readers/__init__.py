@@ -6,8 +6,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlclinic import names
 from rlclinic.errors import BadRequest, CannotRead, nearest
@@ -27,6 +29,8 @@ from rlclinic.model import (
 from rlclinic.readers import rundir
 from rlclinic.readers.config import read_config
 from rlclinic.readers.log import Log, Series, read_log
+
+Mask: TypeAlias = NDArray[np.bool_]
 
 CLOCKS = ("progress.", "time.", "tokens.", "perf.")
 """Families that move by themselves; they do not tell whether a row repeats the one before."""
@@ -59,7 +63,7 @@ def read(
         keys, given=framework, config_keys=[*settings, *from_log], text_versions=versions, complete=complete
     )
     knobs = _knobs(settings, from_log, detected)
-    translated = [_translate(log, detected, knobs, complete) for log in logs]
+    translated = [_translate(log, detected, knobs) for log in logs]
     return _assemble(sources, logs, translated, detected, knobs, warnings, eval_key)
 
 
@@ -128,10 +132,10 @@ def _open(
 def _knobs(
     settings: Mapping[str, object], from_log: Mapping[str, object], framework: Framework | None
 ) -> dict[str, Knob]:
-    knobs = names.default_knobs(framework)
-    knobs.update(names.read_knobs(from_log, framework, "log"))
+    """The settings of the run: its configuration wins over what the log prints; defaults only beside a configuration."""
+    knobs = names.read_knobs(from_log, framework, "log")
     knobs.update(names.read_knobs(settings, framework, "config"))
-    return knobs
+    return {**names.default_knobs(framework, knobs), **knobs} if settings else knobs
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +152,9 @@ class _Translated:
     warnings: list[Warn]
 
 
-def _translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob], complete: bool) -> _Translated:
-    meanings = {key: names.translate(key, framework, knobs, complete) for key in log.series}
-    steps, seams, began, order, warnings = _timeline(log)
+def _translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) -> _Translated:
+    meanings = {key: names.translate(key, framework, knobs) for key in log.series}
+    steps, seams, began, warnings = _timeline(log)
     moving = [s for key, s in log.series.items() if not _is_clock(meanings[key])]
     fresh = _fresh_rows(log, moving)
     if not fresh.all():
@@ -174,15 +178,18 @@ def _translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob],
         if isinstance(meaning, Undecided):
             undecided[key] = meaning
             if set(meaning.meanings) == {"reward.std", "reward.group_std"}:
-                column = _column(log, series, "reward.std_unresolved", key, steps, fresh, order)
+                column = _column(log, series, "reward.std_unresolved", key, steps, fresh)
                 columns.setdefault("reward.std_unresolved", (0, column))
             continue
-        column = _column(log, series, meaning.metric, key, steps, fresh if meaning.role == "metric" else None, order)
+        column = _column(log, series, meaning.metric, key, steps, fresh if meaning.role == "metric" else None)
         column = _annotate(column, meaning, knobs)
         if not len(column):
             continue
         if meaning.role == "evaluation":
-            evaluations[key] = column
+            if names.evaluation_rank(key) is not None:
+                evaluations[key] = column
+            elif meaning.metric != "eval.other":
+                columns.setdefault(meaning.metric, (meaning.rank, column))
             continue
         table, name = {
             "metric": (columns, meaning.metric),
@@ -202,8 +209,8 @@ def _is_clock(meaning: object) -> bool:
     return isinstance(meaning, names.Meaning) and meaning.metric.startswith(CLOCKS)
 
 
-def _timeline(log: Log) -> tuple[Floats, dict[float, str], float | None, np.ndarray, list[Warn]]:  # type: ignore[type-arg]
-    """Row steps with abandoned branches removed (NaN), seams by step, the start of the last attempt, keep-order.
+def _timeline(log: Log) -> tuple[Floats, dict[float, str], float | None, list[Warn]]:
+    """Row steps with abandoned branches removed (NaN), seams by step, the start of the last attempt, warnings.
 
     A step that goes back is a resume: rows at or beyond it that were written earlier belong to an abandoned branch. A
     start from scratch continues the count instead, so that both attempts stay visible.
@@ -214,7 +221,7 @@ def _timeline(log: Log) -> tuple[Floats, dict[float, str], float | None, np.ndar
     warnings: list[Warn] = []
     known = np.isfinite(steps)
     if not known.any():
-        return steps, seams, began, np.arange(log.rows), warnings
+        return steps, seams, began, warnings
     first = float(steps[known][0])
     for row in sorted(log.seams):
         why = log.seams[row]
@@ -246,10 +253,10 @@ def _timeline(log: Log) -> tuple[Floats, dict[float, str], float | None, np.ndar
             warnings.append(
                 Warn("several_attempts", f"{why} at row {row + 1}: the file holds several attempts, judged by the last")
             )
-    return steps, seams, began, np.arange(log.rows), warnings
+    return steps, seams, began, warnings
 
 
-def _fresh_rows(log: Log, moving: Iterable[Series]) -> np.ndarray:  # type: ignore[type-arg]
+def _fresh_rows(log: Log, moving: Iterable[Series]) -> Mask:
     """(rows,) False where a row repeats the one before in every metric that a whole log would not repeat by chance.
 
     At least two series must vary over the log and be present in all rows, else nothing counts as stale.
@@ -270,15 +277,7 @@ def _fresh_rows(log: Log, moving: Iterable[Series]) -> np.ndarray:  # type: igno
     return fresh
 
 
-def _column(
-    log: Log,
-    series: Series,
-    metric: str,
-    key: str,
-    steps: Floats,
-    fresh: np.ndarray | None,
-    order: np.ndarray,  # type: ignore[type-arg]
-) -> Column:
+def _column(log: Log, series: Series, metric: str, key: str, steps: Floats, fresh: Mask | None) -> Column:
     at = steps[series.rows]
     keep = np.isfinite(at) if fresh is None else np.isfinite(at) & fresh[series.rows]
     at, values = at[keep], series.values[keep]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlclinic.model import Floats
-from rlclinic.readers.rows import Rows, evaluated
+from rlclinic.readers.rows import Inferred, Rows, evaluated
 
 _BAR = re.compile(r"(\d{1,3})%\|[^|\n]{0,400}\|\s{0,4}(\d{1,9})/(\d{1,9})\s?\[")
 _TRAINING_BAR = re.compile(
@@ -46,13 +46,13 @@ class Bars:
         """The planned steps: the total of the training bar, of the last run where several follow each other."""
         return self._chosen()[2]
 
-    def steps(self, rows: Rows, spacing: float | None) -> dict[str, object]:
-        """``steps``, ``step_source`` and ``seams`` for ``Rows.finish``; only ``seams`` where the bars settle no step."""
+    def steps(self, rows: Rows, spacing: float | None) -> Inferred:
+        """The steps of rows that state none, and the restarts; only restarts where the bars settle no step."""
         gaps, held, _ = self._chosen()
-        return inferred(rows, gaps, held, spacing)
+        return _inferred(rows, gaps, held, spacing)
 
     def _chosen(self) -> tuple[dict[int, list[int]], list[int], int | None]:
-        """Bar counts between rows, counts at which a bar was drawn again (where the trainer wrote a line), and the total.
+        """Bar counts between rows, counts at which a bar was drawn twice (where a line was written), and the total.
 
         Bars of evaluation run inside the training bar, so of bars that overlap only the one beside most rows counts.
         """
@@ -70,12 +70,12 @@ class Bars:
         return gaps, held, max(chosen)[2] if chosen else None
 
 
-def inferred(rows: Rows, gaps: Mapping[int, list[int]], held: list[int], spacing: float | None) -> dict[str, object]:
+def _inferred(rows: Rows, gaps: Mapping[int, list[int]], held: list[int], spacing: float | None) -> Inferred:
     """Steps and restarts of rows that state no step, from the progress bars printed between them and from the epoch.
 
-    ``gaps`` maps a number of rows already read to the first and last bar count seen there. A bar before a row bounds its
-    step from below and a bar after it from above; a step is taken only where one regular interval fits all bounds and
-    the epoch. ``held`` are the counts at which the bar was drawn twice, for logs whose rows were written apart from the bar.
+    ``gaps`` maps a number of rows already read to the first and last bar count seen there. A bar before a row bounds
+    its step from below and a bar after it from above; a step is taken only where one regular interval fits all bounds
+    and the epoch. ``held`` are the counts at which the bar was drawn twice, for rows that were written apart from it.
     """
     count = rows.rows
     series = rows.merged()
@@ -93,15 +93,15 @@ def inferred(rows: Rows, gaps: Mapping[int, list[int]], held: list[int], spacing
         if epoch[now] < epoch[before]:
             seams[int(now)] = f"the epoch went back from {epoch[before]:g} to {epoch[now]:g}"
         elif low[now] < low[before]:
-            seams[int(now)] = f"the progress bar went back from {low[before]:g} to {low[now]:g}"
+            seams[int(now)] = f"the progress bar went back to {low[now]:g}"
         else:
             continue
         starts.append(at)
     if not gaps or not len(trained):
-        return {"seams": seams}
+        return Inferred(seams=seams)
     steps = np.full(count, np.nan)
     source = "progress bar"
-    if len(held) == len(trained) > 1 and len(starts) == 1 and low[trained[0]] >= held[-1]:
+    if len(held) == len(trained) > 1 and len(starts) == 1 and bool((np.asarray(held) <= high[trained]).all()):
         steps[trained] = held
     else:
         shift = 0.0
@@ -109,13 +109,13 @@ def inferred(rows: Rows, gaps: Mapping[int, list[int]], held: list[int], spacing
             part = trained[start:stop]
             fitted = _regular(low[part], high[part], spacing)
             if fitted is None or not _agrees(fitted, epoch[part]):
-                return {"seams": seams}
+                return Inferred(seams=seams)
             if start and fitted[0] <= steps[trained[0]]:
                 shift, source = float(np.nanmax(steps)), "progress bar, counted on after each new start"
             steps[part] = fitted + shift
     for row in np.flatnonzero(aside):
         steps[row] = _beside(int(row), trained, epoch, steps)
-    return {"steps": steps, "step_source": source, "seams": seams}
+    return Inferred(steps, source, seams)
 
 
 def _agrees(steps: Floats, epoch: Floats) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from rlclinic.errors import CannotRead
-from rlclinic.readers.rows import number
+from rlclinic.readers.tokens import number
 
 FILE_LIMIT = 8 << 20
 """Largest configuration file in bytes (ours: the largest one seen, a resolved verl configuration, has 40 KiB)."""
@@ -54,6 +54,7 @@ _MODEL = re.compile(
 )
 _BATCH = re.compile(r"Batch size per device = ([\d,]{1,8}) \| Gradient accumulation steps = ([\d,]{1,8})")
 _TROUBLE = re.compile(r"[Ee]rror|[Ee]xception|imeout|emory|Segm|SIG|exits|Traceback|Interrupt|Exit")
+_DOTTED = re.compile(r"[A-Za-z].{0,12}\d\.\d")
 _FACT = re.compile(r"GPU|NVIDIA|[Mm]odel|base")
 _GIVEN = re.compile(r"(?:^|[\s'\"])--[a-z]|(?:^|[\s'\"+])[a-z_]+\.[a-z_.]+=")
 _SAME = {
@@ -108,7 +109,7 @@ def config_from_text(text: str) -> dict[str, object]:
 
 
 def flat_settings(nested: object) -> dict[str, object]:
-    """Nested settings under dotted names; W&B's ``{"value": ...}`` wrappers are taken off, numeric text becomes numbers."""
+    """Nested settings under dotted names, without W&B's ``{"value": ...}`` wrappers, numeric text as numbers."""
     settings: dict[str, object] = {}
     for key, value in _walk(nested, "", 0):
         settings[key] = value
@@ -214,7 +215,7 @@ def from_call(text: str) -> dict[str, object]:
 
 
 def versions_in(text: str) -> dict[str, str]:
-    """Library versions that a text states outright (``trl==1.2.0``, ``Transformers: 4.55.2.``), the first mention of each.
+    """Library versions that a text states outright (``trl==1.2.0``, ``Transformers: 4.55.2``), the first of each.
 
     A version mentioned in a sentence ("removed in Transformers 5.0") is not taken.
     """
@@ -291,7 +292,7 @@ class Surroundings:
         if batch:
             sizes = (int(part.replace(",", "") or 0) for part in batch.groups())
             self.settings(dict(zip(("per_device_train_batch_size", "gradient_accumulation_steps"), sizes, strict=True)))
-        for name, value in versions_in(text[:2_000]).items():
+        for name, value in versions_in(text[:2_000]).items() if _DOTTED.search(text[:2_000]) else ():
             self.versions.setdefault(name, value)
         planned = _PLANNED.search(text)
         if planned and int(planned[1].replace(",", "") or 0) > 0:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
-from rlclinic.model import Warn
+from rlclinic.model import SHORT, Warn
 from rlclinic.readers.bars import Bars
 from rlclinic.readers.config import Surroundings, flat_settings, setting
 from rlclinic.readers.literal import PAIRS, Scan, scan
-from rlclinic.readers.rows import Log, Printed, Rows, decimals, metric_like, number, supervised
+from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.tokens import Printed, decimals, metric_like, number
 
 OPEN_LINES = 3_000
 """Most physical lines of one printed dictionary (ours: a resolved verl configuration prints about 500)."""
@@ -38,7 +40,8 @@ _COUNTED = re.compile(
     re.IGNORECASE,
 )
 _NAMED = re.compile(
-    r"\s*([A-Za-z][\w./@ -]{0,120}?)[\s:=]{1,3}([-+]?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(%?)\s?[A-Za-z/%]{0,12}\s*",
+    r"\s*([A-Za-z][\w./@ -]{0,120}?)[\s:=]{1,3}"
+    r"([-+]?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(%?)\s?[A-Za-z/%]{0,12}\s*",
     re.IGNORECASE,
 )
 _EQUALS = re.compile(
@@ -46,7 +49,8 @@ _EQUALS = re.compile(
     re.IGNORECASE,
 )
 _PROSE = re.compile(
-    r"\s*([A-Za-z][\w ./-]{1,100}?)\s{0,8}:\s{1,20}([A-Z][A-Za-z_]{0,30})\s?=\s?([-+]?\d[\d.]{0,30}(?:e[-+]?\d{1,3})?)(?=\s|$)"
+    r"\s*([A-Za-z][\w ./-]{1,100}?)\s{0,8}:\s{1,20}([A-Z][A-Za-z_]{0,30})\s?=\s?"
+    r"([-+]?\d[\d.]{0,30}(?:e[-+]?\d{1,3})?)(?=\s|$)"
 )
 _SUMMARY = re.compile(
     r"wandb:\s+([A-Za-z_][\w./@-]{0,190}) +([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf|NaN|Infinity))\s*$"
@@ -242,34 +246,34 @@ class Console:
     def _close_verl(self, cut: bool) -> None:
         if not self._verl:
             return
-        content, self._verl = "".join(self._verl), []
-        row: dict[str, object] = {}
-        parts = _VERL_PART.split(content)[:PAIRS]
+        content, self._verl = "".join(self._verl).rstrip().removesuffix(" -"), []
+        row: dict[str, str] = {}
+        parts = content.split(" - ")
+        if not all(":" in part for part in parts[:-1]):
+            parts = _VERL_PART.split(content)
         doubled = False
-        for place, part in enumerate(parts):
-            key, colon, token = (
-                part.rstrip().rstrip("-").rstrip().rpartition(":")
-                if place + 1 == len(parts)
-                else part.strip().rpartition(":")
-            )
-            last = place + 1 == len(parts)
-            value = number(token) if colon else None
-            if value is None or (last and (cut or _shortened(token, row.values()))):
-                if last:
-                    self.cut = True
+        for part in parts[: PAIRS if not cut else min(PAIRS, len(parts) - 1)]:
+            key, _, token = part.rpartition(":")
+            if token[-1:] == ")" and "(" in token:
+                token = token[token.index("(") + 1 : -1]
+            value = number(token) if key else None
+            if value is None:
                 continue
-            scaled = _SCALED.fullmatch(key)
-            if scaled:
-                shown = decimals(token)
-                token = f"{value * float(scaled[2]):.{(shown or 0) + _exponent(scaled[2])}f}"
-                key = scaled[1]
+            if key[-1] == ")" and (scaled := _SCALED.fullmatch(key)):
+                places = (decimals(token) or 0) + max(0, -int(scaled[2].partition("e")[2]))
+                key, token = scaled[1], f"{value * float(scaled[2]):.{min(places, 30)}f}"
             if key in row:
                 doubled = True
-                continue
-            row[key] = Printed(token)
+            else:
+                row[key] = token
+        if cut or number(parts[-1].rpartition(":")[2]) is None:
+            self.cut = True
+        elif _shortened(list(row.values())):
+            self.cut = True
+            row.popitem()
         if doubled:
             self._warn("duplicate_key", "a key is printed twice in one line; the first value counts")
-        if row and self.rows.add(row, self._verl_step, whole=not cut):
+        if self.rows.add_printed(row, self._verl_step, whole=not cut):
             self._style = self._style or "verl"
             self.told.went_on()
 
@@ -330,43 +334,42 @@ class Console:
         """The log, or None when the text holds neither a metric nor the error of a run."""
         self._close_verl(cut=False)
         while self._open:
-            self.cut = True
             self._abandon()
         if not self.rows.rows:
             self._fall_back()
         if not self.rows.rows and not self.told.ending:
             return None
         if self._others:
-            self._warn(
-                "several_sections",
-                f"several sections hold metrics; only {self._taken!r} is read, not {', '.join(map(repr, self._others))}"[
-                    :400
-                ],
-            )
+            others = ", ".join(map(repr, self._others))[:300]
+            says = f"several sections hold metrics; only {self._taken!r} is read, not {others}"
+            self._warn("several_sections", says)
         if self.cut:
             self._warn("cut_text", "the text is cut in places; a value that may be incomplete is left out")
         keys = self.rows.keys
-        inferred = self.bars.steps(self.rows, self.told.spacing)
         hugging = self._style == "dict" and "loss" in keys and ("learning_rate" in keys or "epoch" in keys)
-        return self.rows.finish(
+        log = self.rows.finish(
             path=path,
-            format=f"console ({self._style})" if self._style else "console",
-            **inferred,  # type: ignore[arg-type]
-            spacing=self.told.spacing,
-            rounded={"loss": 4} if hugging and self.rows.printed("loss", 4) else None,
-            warnings=[*warnings, *self.warned.values()],
+            format=f"console ({self._style})" if self._style else "summary" if self._summary else "console",
             nonfinite="filtered" if hugging else "kept" if self._style == "verl" else "unknown",
+            inferred=self.bars.steps(self.rows, self.told.spacing),
+            spacing=self.told.spacing,
+            warnings=[*warnings, *self.warned.values()],
+        )
+        pasted = log.rows <= SHORT and self.text_lines < 4 and self.bars.total is None
+        return replace(
+            log,
             config=self.told.config,
             versions=self.told.versions,
-            planned_steps=self.rows.planned or self.bars.total or self.told.planned,
+            planned_steps=log.planned_steps or self.bars.total or self.told.planned,
             ending=self.told.ending,
-            excerpt=self.cut or (self.rows.rows <= 40 and self.text_lines < 4 and self.bars.total is None),
+            excerpt=log.excerpt or pasted or (self.cut and log.rows <= SHORT) or log.format == "summary",
             facts=self.told.facts,
-            kind="crash" if not self.rows.rows else "supervised" if supervised(keys) else "metrics",
+            kind=log.kind if log.rows else "crash",
         )
 
     def _fall_back(self) -> None:
         """Loop prints and run summaries, which mean something only where no metric line was found."""
+        self.text_lines = 0
         alike = Counter(frozenset(row) for row in self._loop)
         if alike and (best := alike.most_common(1)[0])[1] >= 2:
             for row in self._loop:
@@ -392,14 +395,18 @@ def _settings(pairs: Mapping[str, object]) -> dict[str, object]:
     return flat_settings({key: plainly(value) for key, value in pairs.items()})
 
 
-def _exponent(scale: str) -> int:
-    return max(0, -int(scale.partition("e")[2] or 0))
-
-
-def _shortened(token: str, others: Iterable[object]) -> bool:
-    """True when the last value of a line shows fewer decimals than all others do, so it may have been cut."""
-    shown = {decimals(o) for o in others if isinstance(o, Printed) and "." in o}
-    return len(shown) == 1 and "." in token and decimals(token) != next(iter(shown))
+def _shortened(tokens: list[str]) -> bool:
+    """True when the last value shows fewer decimals than all others do alike, so it may have been cut."""
+    last, usual = tokens[-1] if tokens else "", None
+    if "." not in last or len(tokens) < 4:
+        return False
+    for token in tokens[:-1]:
+        if "." in token:
+            shown = decimals(token)
+            if usual is not None and shown != usual:
+                return False
+            usual = shown
+    return usual is not None and (decimals(last) or 0) < usual
 
 
 def _named(parts: list[str], ended: bool) -> dict[str, object]:

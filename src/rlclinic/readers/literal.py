@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlclinic.readers.rows import Printed
+from rlclinic.readers.tokens import Printed
 
 PAIRS = 2_000
 """Most pairs taken of one dictionary or line (ours)."""
 
 _KEY = re.compile(r"""\s*(?:'([^'\n]{1,300})'|"([^"\n]{1,300})")\s*:\s*""")
+_PAIR = re.compile(r"\s?'([^'\n]{1,300})'\s?:\s?(?:'([^'\\,\n]{0,200})'|([-+\w.]{1,80}))(?:,|$)")
 _SCALAR = re.compile(
     r"""'((?:[^'\\\n]|\\.){0,4000})'|"((?:[^"\\\n]|\\.){0,4000})"|([\w.+-]{1,80}(?:\([^()\n]{0,120}\))?)"""
 )
@@ -32,6 +33,12 @@ def scan(text: str, start: int, depth: int = 0) -> Scan:
     A pair counts only when a comma or a closing brace follows it, so a value that was cut off is never read. ``state``
     is ``closed``, ``open`` (the text ends inside) or ``broken`` (no dictionary from ``end`` on).
     """
+    stop = text.find("}", start)
+    body = text[start:stop] if stop > 0 else "{"
+    if "{" not in body:
+        simple = _PAIR.findall(body)
+        if len(simple) == body.count(",") + (body[-1:] != ","):
+            return Scan({key: Printed(bare) if bare else quoted for key, quoted, bare in simple}, stop + 1, "closed")
     found = Scan(end=start)
     place, size = start, len(text)
     while len(found.pairs) < PAIRS:

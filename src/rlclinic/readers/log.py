@@ -52,8 +52,8 @@ _EVENTS = ("a TensorBoard event file", "trainer_state.json, the console output, 
 def read_log(path: Path | None, data: bytes | None = None, name: str = "-", run: str | None = None) -> Log:
     """Read one log, recognised by its content.
 
-    ``data`` is read instead of a file when given; ``name`` is then what the log is called. ``run`` chooses one run out of a
-    table that holds several. A text with an error and no metric gives a log of kind ``crash``. Raises CannotRead.
+    ``data`` is read instead of a file when given; ``name`` is then what the log is called. ``run`` chooses one run out
+    of a table that holds several. A text with an error and no metric gives a log of kind ``crash``. Raises CannotRead.
     """
     label = name if path is None else str(path)
     if path is not None and data is None:
@@ -77,17 +77,18 @@ def _read(stream: IO[bytes], label: str, run: str | None) -> Log:
     encoding = _encoding(head)
     sample = head.decode(encoding, errors="replace").lstrip("\ufeff")
     stream.seek(0)
-    text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="\n")
+    first = next((line.strip() for line in sample.splitlines() if line.strip()), "")
+    form = _form(first, sample)
+    newline = "" if form == "console" else "\n"
+    text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline=newline)
     try:
-        return _parse(text, sample, label, run)
+        return _parse(text, form, sample, label, run)
     finally:
         text.detach()
 
 
-def _parse(text: TextIO, sample: str, label: str, run: str | None) -> Log:
+def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) -> Log:
     said: list[Warn] = []
-    first = next((line.strip() for line in sample.splitlines() if line.strip()), "")
-    form = _form(first, sample)
     if form == "lines":
         return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said)
     if form == "document":
@@ -186,9 +187,9 @@ def _form(first: str, sample: str) -> str:
 
 
 def _braced(sample: str) -> str:
-    """A text that begins with a brace: a pretty-printed document, JSON lines behind a broken first line, or console text."""
+    """A text that begins with a brace: a printed document, JSON lines with a broken first one, or console text."""
     body = sample.lstrip()
-    if re.match(r"\{\s*\n\s*\"", body):
+    if re.match(r"\{\s*\n\s*\"", body) or re.match(r"\{[^{}\n]{0,5000}\"log_history\"\s*:\s*\[\s", body):
         return "document"
     if re.match(r"\{\s*\"", body):
         return "lines" if re.search(r"\n\s*\{\s*\"", body) or "\n" not in body.strip() else "document"
@@ -212,14 +213,14 @@ def _lines(text: TextIO, limit: int, said: list[Warn]) -> Iterator[tuple[str, bo
     """(line without its newline, whether it ended) for every line of at most ``limit`` characters."""
     skipped = 0
     while line := text.readline(limit):
-        if line[-1] == "\n":
-            yield line[:-1], True
+        if line[-1] in "\r\n":
+            yield line.rstrip("\r\n"), True
             continue
         if len(line) < limit:
             yield line, False
             break
         skipped += 1
-        while (more := text.readline(limit)) and more[-1] != "\n":
+        while (more := text.readline(limit)) and more[-1] not in "\r\n":
             pass
     if skipped:
         said.append(Warn("long_lines", f"{skipped} lines over {limit >> 20} MiB were skipped"))

@@ -13,19 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlclinic.model import SHORT, Floats, Warn
+from rlclinic.readers.tokens import FULL_PRECISION, KEY_LENGTH, Printed, decimals, number, supervised
 
 IntArray: TypeAlias = NDArray[np.int64]
 Nonfinite: TypeAlias = Literal["kept", "null", "dropped", "filtered", "unknown"]
 Kind: TypeAlias = Literal["metrics", "rollouts", "config", "crash", "supervised", "nothing"]
 
-KEY_LENGTH = 200
-"""Longest key taken as a metric (ours: the longest real key in the corpus has 97 characters)."""
 KEY_COUNT = 5_000
 """Most distinct keys of one log (ours: the widest real log has about 300)."""
 DEPTH = 8
 """Deepest nesting that is flattened (ours)."""
-FULL_PRECISION = 9
-"""Decimals from which a printed number counts as a full float (ours: no fixed format seen prints more than 8)."""
 
 STEP_KEYS = (
     "step",
@@ -45,137 +42,7 @@ STEP_KEYS = (
 """Keys that hold the step, best first."""
 
 _EVALUATION = ("eval_", "eval/")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
-_WRAPPED = re.compile(r"(?:np|numpy|torch|jnp)?\.?(?:float|int|uint|bfloat|tensor|array)\d{0,2}\(([^()]{1,60})\)")
-_NONFINITE = {
-    "nan": math.nan,
-    "inf": math.inf,
-    "+inf": math.inf,
-    "-inf": -math.inf,
-    "infinity": math.inf,
-    "-infinity": -math.inf,
-}
 _COUNTED = re.compile(r"(\d{1,12})\s*/\s*(\d{1,12})")
-
-
-_WORD = re.compile(r"[a-z]+")
-_METRIC_WORDS = frozenset(
-    [
-        "loss",
-        "reward",
-        "rewards",
-        "kl",
-        "entropy",
-        "grad",
-        "lr",
-        "learning",
-        "epoch",
-        "score",
-        "scores",
-        "advantage",
-        "advantages",
-        "response",
-        "completion",
-        "completions",
-        "clip",
-        "clipfrac",
-        "clipped",
-        "accuracy",
-        "acc",
-        "objective",
-        "policy",
-        "hacking",
-        "pg",
-        "ppo",
-        "logps",
-        "tme",
-        "fbeta",
-    ]
-)
-_RL_WORDS = frozenset(
-    [
-        "reward",
-        "rewards",
-        "kl",
-        "advantage",
-        "advantages",
-        "completion",
-        "completions",
-        "response",
-        "ppo",
-        "grpo",
-        "rollout",
-        "policy",
-        "score",
-        "scores",
-        "objective",
-        "clipfrac",
-        "episode",
-        "returns",
-    ]
-)
-_PREFERENCE = re.compile(r"(?:eval_|train/|eval/)?(?:rewards|logps|logits)/(?:chosen|rejected|margins|accuracies)")
-_SUPERVISED = (
-    "mean_token_accuracy",
-    "rewards/chosen",
-    "rewards/margins",
-    "logps/chosen",
-    "learning_rate",
-    "grad_norm",
-    "eval_loss",
-    "perplexity",
-)
-
-
-def words(key: str) -> frozenset[str]:
-    """The lower-case words of a key (``rewards/format/mean`` -> rewards, format, mean)."""
-    return frozenset(_WORD.findall(key.lower()))
-
-
-def metric_like(keys: Iterable[str]) -> bool:
-    """True when at least one key speaks of training (loss, reward, kl, entropy, ...)."""
-    return any(words(key) & _METRIC_WORDS for key in keys)
-
-
-def supervised(keys: Iterable[str]) -> bool:
-    """True when the keys are those of fine-tuning or preference training and none is of reinforcement learning."""
-    names = [key for key in keys if len(key) <= KEY_LENGTH]
-    if any(words(key) & _RL_WORDS and not _PREFERENCE.match(key) for key in names):
-        return False
-    return any("loss" in key for key in names) and any(key.endswith(_SUPERVISED) for key in names)
-
-
-class Printed(str):
-    """A number as printed without quotes: its decimals tell how finely it was rounded."""
-
-    __slots__ = ()
-
-
-def number(text: str) -> float | None:
-    """The number a printed token holds (``0.5``, ``1e-5``, ``nan``, ``-Infinity``, ``np.float64(0.5)``), else None."""
-    token = text.strip()
-    if _NUMBER.fullmatch(token):
-        return float(token)
-    if not 3 <= len(token) <= 100:
-        return None
-    if (special := _NONFINITE.get(token.lower())) is not None:
-        return special
-    inner = _WRAPPED.fullmatch(token)
-    return number(inner[1].split(",")[0]) if inner else None
-
-
-def decimals(token: str) -> int | None:
-    """How many decimals a printed number shows, its exponent included (``1.2e-05`` shows 6); None without a point."""
-    if inner := _WRAPPED.fullmatch(token):
-        token = inner[1]
-    mantissa, _, exponent = token.lower().partition("e")
-    _, point, tail = mantissa.partition(".")
-    if not point and not exponent:
-        return None
-    try:
-        return max(0, len(tail) - int(exponent or 0))
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +81,15 @@ class Log:
     warnings: tuple[Warn, ...] = ()
     seams: Mapping[int, str] = field(default_factory=dict)
     """Row at which a restart shows, with what was seen there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inferred:
+    """Steps (rows,) that the surroundings of the rows tell, None when they tell none, and the restarts seen there."""
+
+    steps: Floats | None = None
+    source: str = ""
+    seams: Mapping[int, str] = field(default_factory=dict)
 
 
 class _Block:
@@ -283,40 +159,53 @@ class Rows:
         self.rows += 1
         self.whole |= whole
 
+    def add_printed(self, row: Mapping[str, str], step: float | None = None, whole: bool = True) -> bool:
+        """Append one row of printed numbers; tokens that are no number are left out."""
+        values = {key: value for key, token in row.items() if (value := number(token)) is not None}
+        if not values or not self.add(values, step, whole):
+            return False
+        if not self._full:
+            for key in values:
+                self._note_decimals(key, row[key])
+        return True
+
     def _clean(self, row: Mapping[str, object], prefix: str, into: dict[str, float], depth: int) -> None:
+        keys = self._keys
         for name, value in row.items():
-            key = f"{prefix}{name}"
-            if isinstance(value, Mapping):
-                if "_type" not in value and depth < DEPTH:
-                    self._clean(value, f"{key}/", into, depth + 1)
-                continue
-            if isinstance(value, bool):
-                if key in self._keys and self._admits(key):
-                    into[key] = float(value)
-                continue
-            if value is None or value == "None":
+            key = prefix + name
+            kind = type(value)
+            if kind is float and key in keys:
+                into[key] = value  # type: ignore[assignment]
+            elif value is None or value == "None":
                 if self._admits(key):
                     self.nulls[key] = self.nulls.get(key, 0) + 1
-                continue
-            found = self._coerce(key, value)
-            if found is not None and self._admits(key):
-                self._keys.add(key)
-                into[key] = found
-                if isinstance(value, Printed):
-                    self._note_decimals(key, value)
+            elif kind is bool:
+                if key in keys:
+                    into[key] = float(value)  # type: ignore[arg-type]
+            elif isinstance(value, dict):
+                if "_type" not in value and depth < DEPTH:
+                    self._clean(value, f"{key}/", into, depth + 1)
+            else:
+                found = self._coerce(key, value)
+                if found is not None and self._admits(key):
+                    keys.add(key)
+                    into[key] = found
+                    if kind is Printed and not self._full:
+                        self._note_decimals(key, value)  # type: ignore[arg-type]
 
     def _coerce(self, key: str, value: object) -> float | None:
+        if isinstance(value, str):
+            found = number(value)
+            if found is None and key in STEP_KEYS and (counted := _COUNTED.fullmatch(value.strip())):
+                self.planned = int(counted[2])
+                return float(counted[1])
+            return found
         if isinstance(value, (int, float)):
             try:
                 return float(value)
             except OverflowError:
                 return math.inf if value > 0 else -math.inf
-        if not isinstance(value, str):
-            return None
-        if key in STEP_KEYS and (counted := _COUNTED.fullmatch(value.strip())):
-            self.planned = int(counted[2])
-            return float(counted[1])
-        return number(value)
+        return None
 
     def _admits(self, key: str) -> bool:
         if key in self._keys:
@@ -330,7 +219,7 @@ class Rows:
         return True
 
     def _note_decimals(self, key: str, token: str) -> None:
-        shown = decimals(token)
+        shown = decimals(token) if key in self._keys else None
         if shown is None:
             return
         if shown >= FULL_PRECISION and "e" not in token:
@@ -342,75 +231,81 @@ class Rows:
         """One series for each key over all rows so far, repeats included."""
         return _merge(self._columns()[1], np.ones(self.rows, dtype=bool))[0]
 
-    def printed(self, key: str, places: int) -> bool:
-        """True when every value of a key was printed without quotes and with at most ``places`` decimals."""
-        return 0 <= self._decimals.get(key, -1) <= places
-
     def finish(
         self,
         *,
         path: str,
         format: str,
-        steps: Floats | None = None,
-        step_source: str = "",
+        nonfinite: Nonfinite = "unknown",
+        inferred: Inferred | None = None,
         spacing: float | None = None,
-        rounded: Mapping[str, int] | None = None,
         warnings: Iterable[Warn] = (),
-        seams: Mapping[int, str] | None = None,
-        **rest: object,
     ) -> Log:
-        """The finished log; ``rest`` goes to ``Log`` unchanged.
+        """The table as a log.
 
-        ``steps`` (rows,) are steps inferred from the surroundings, used only where the rows state none. ``spacing`` is
-        the logging interval, for rows that are known by their order only. ``rounded`` gives the decimals of keys that
-        the writer is known to round.
+        ``inferred`` are steps found in the surroundings, used only where the rows state none. ``spacing`` is the
+        logging interval in steps, for rows that are known by their order only.
         """
         said = list(warnings)
         keep, columns = self._columns()
         series, count = _merge(columns, keep)
         if count < self.rows:
-            said.append(
-                Warn(
-                    "duplicated_rows",
-                    f"{self.rows - count} rows repeat the row before them in every value (several processes writing the same log); each is counted once",
-                )
-            )
+            repeated = f"{self.rows - count} rows repeat the row before them in every value"
+            said.append(Warn("duplicated_rows", f"{repeated} (several processes, one log); each is counted once"))
         given = np.frombuffer(self._given, dtype=np.float64)[keep] if self.rows else np.empty(0)
         axis, source, used = _axis(series, count, given)
-        breaks = {int(np.count_nonzero(keep[:row])): why for row, why in (seams or {}).items()}
-        if source == "" and steps is not None:
-            axis, source = steps[keep], step_source
+        seams = inferred.seams if inferred is not None else {}
+        breaks = {int(np.count_nonzero(keep[:row])): why for row, why in seams.items()}
+        if source == "" and inferred is not None and inferred.steps is not None:
+            axis, source = inferred.steps[keep], inferred.source
         if source == "" and count:
             axis, source, used = _ordered(series, count, spacing)
         axis = _shared(axis, series, count)
         said += self._said(axis, source)
         for row in np.flatnonzero(np.diff(axis) < 0) + 1:
             breaks.setdefault(int(row), f"the step went back from {axis[row - 1]:g} to {axis[row]:g}")
-        if breaks and not any(w.code == "several_starts" for w in said):
+        if breaks:
             first = min(breaks)
             more = f" (and {len(breaks) - 1} more)" if len(breaks) > 1 else ""
             said.append(Warn("several_starts", f"the log starts again at row {first + 1}: {breaks[first]}{more}"))
-        rest["excerpt"] = bool(rest.get("excerpt")) or _starts_late(axis)
-        shown = {} if self._full else self._decimals
-        known = rounded or {}
-        named: dict[str, Series] = {}
-        for key, one in series.items():
-            if key in used or key in STEP_KEYS:
-                continue
-            finest = known.get(key, shown.get(key))
-            named[key] = Series(one.rows, one.values, finest if finest is None or finest < FULL_PRECISION else None)
+        finest = self._finest(series)
+        if nonfinite == "unknown":
+            kept = any(not np.isfinite(one.values).all() for one in series.values())
+            nonfinite = "kept" if kept else "null" if self.nulls.keys() & series.keys() else "unknown"
         return Log(
             path=path,
             format=format,
             rows=count,
             steps=axis,
             step_source=source,
-            series=named,
+            series={
+                key: Series(one.rows, one.values, finest.get(key))
+                for key, one in series.items()
+                if key not in used and key not in STEP_KEYS
+            },
+            nonfinite=nonfinite,
+            planned_steps=self.planned,
+            excerpt=_starts_late(axis),
             complete=self.whole,
+            kind="supervised" if supervised(series) else "metrics",
             warnings=tuple(said),
             seams=dict(sorted(breaks.items())),
-            **{"planned_steps": self.planned, **rest},  # type: ignore[arg-type]
         )
+
+    def _finest(self, series: Mapping[str, Series]) -> dict[str, int]:
+        """Decimals of the keys that were rounded: as printed, and where the writer is known to round.
+
+        Transformers before 5 rounds the loss to four decimals and ms-swift every value to eight (from their sources).
+        """
+        finest = {} if self._full else {key: n for key, n in self._decimals.items() if n < FULL_PRECISION}
+        if "global_step/max_steps" in series:
+            finest = dict.fromkeys(series, FULL_PRECISION - 1) | finest
+        loss = series.get("loss")
+        if loss is not None and "learning_rate" in series:
+            values = loss.values[np.isfinite(loss.values)]
+            if bool((np.round(values, 4) == values).all()):
+                finest["loss"] = 4
+        return finest
 
     def _columns(self) -> tuple[NDArray[np.bool_], dict[str, list[tuple[IntArray, Floats]]]]:
         """Which rows stay (each once), and every key's parts (rows, values) before merging."""
@@ -468,21 +363,21 @@ def _repeats(keys: tuple[str, ...], rows: IntArray, table: Floats, given: Floats
     """
     if len(rows) < 2:
         return np.zeros(0, dtype=bool)
-    same = rows[1:] == rows[:-1] + 1
+    same: NDArray[np.bool_] = np.asarray(rows[1:] == rows[:-1] + 1)
     for column in table:
         if not same.any():
             return same
         same &= column[1:].view(np.int64) == column[:-1].view(np.int64)
     if not same.any():
         return same
-    proof = given[1:] == given[:-1]
+    proof: NDArray[np.bool_] = np.asarray(given[1:] == given[:-1])
     for key, column in zip(keys, table, strict=True):
         values = column[1:]
         if key in STEP_KEYS or key.endswith("num_tokens"):
             proof |= values != 0
         elif not key.endswith(("lr", "learning_rate", "epoch", "coef", "coeff", "max_steps")):
             proof |= (np.abs(values) > 1e-3) & (values != np.round(values, 6))
-    return same & proof
+    return np.asarray(same & proof)
 
 
 def _merge(columns: dict[str, list[tuple[IntArray, Floats]]], keep: NDArray[np.bool_]) -> tuple[dict[str, Series], int]:

@@ -145,7 +145,7 @@ def _walk(top: Path) -> list[Path]:
 
 
 def _owner(top: Path, one: Path) -> Path:
-    """The directory of the run that a file belongs to: checkpoints and tracker folders belong to the run around them."""
+    """The directory of the run a file belongs to: checkpoints and tracker folders belong to the run around them."""
     parts = one.relative_to(top).parts[:-1]
     kept: list[str] = []
     for part in parts:

@@ -6,16 +6,19 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-
-import numpy as np
+from dataclasses import replace
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
 from rlclinic.readers.literal import scan
-from rlclinic.readers.rows import Log, Nonfinite, Printed, Rows, metric_like, number, supervised
+from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.tokens import Printed, metric_like, number
 
 DOCUMENT_LIMIT = 256 << 20
-"""Longest single JSON document in characters (ours: a trainer state of 100,000 steps with 60 metrics has about 250 MiB)."""
+"""Longest single JSON document in characters (ours: 100,000 rows of 60 metrics have about 250 MiB)."""
+
+SAMPLED = 500
+"""Rows of a CSV from which its printed decimals are known (ours); later rows are read faster."""
 
 _ROLLOUT_KEYS = frozenset(
     [
@@ -72,47 +75,8 @@ def _refuse(path: str, what: str, hint: str) -> CannotRead:
     return CannotRead("a log with metrics", f"{path}: {what}", hint=hint)
 
 
-def _finish(
-    rows: Rows,
-    path: str,
-    form: str,
-    nonfinite: Nonfinite,
-    said: Iterable[Warn],
-    seen: bool,
-    spacing: float | None = None,
-    **rest: object,
-) -> Log:
-    keys = rows.keys
-    series = rows.merged()
-    kept = any(not np.isfinite(one.values).all() for one in series.values())
-    if nonfinite == "unknown":
-        nonfinite = "kept" if kept else "null" if rows.nulls.keys() & keys else "unknown"
-    rounded: dict[str, int] = {}
-    loss = series.get("loss")
-    if (
-        loss is not None
-        and "learning_rate" in keys
-        and bool((np.round(loss.values, 4) == loss.values)[np.isfinite(loss.values)].all())
-    ):
-        rounded["loss"] = 4
-    if "global_step/max_steps" in keys:
-        rounded |= dict.fromkeys(keys, 8)
-        if "loss" in rounded and loss is not None and bool((np.round(loss.values, 4) != loss.values).any()):
-            rounded["loss"] = 8
-    return rows.finish(
-        path=path,
-        format=form,
-        nonfinite=nonfinite,
-        spacing=spacing,
-        rounded=rounded,
-        warnings=said,
-        kind="supervised" if supervised(keys) else "metrics",
-        **rest,
-    )
-
-
 def read_jsonl(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log:
-    """JSON lines: one record a line; blank and broken lines are skipped and counted. Raises CannotRead without metrics."""
+    """JSON lines, one record a line; broken ones are skipped and counted. Raises CannotRead without metrics."""
     rows, rollouts, broken, records = Rows(), 0, 0, 0
     last_broken, wrapped = False, 0
     decode = json.loads
@@ -158,7 +122,9 @@ def read_jsonl(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn
             else f"{broken} lines are no JSON record and were skipped"
         )
         warnings.append(Warn("broken_lines", where))
-    return _finish(rows, path, "jsonl", "null" if wrapped else "unknown", warnings, True)
+    return rows.finish(
+        path=path, format="jsonl", nonfinite="null" if wrapped and rows.nulls else "unknown", warnings=warnings
+    )
 
 
 def _trains(rows: Rows) -> bool:
@@ -195,18 +161,18 @@ def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
     if longest > 1 and len(columns) * 2 >= len(document) and metric_like(columns):
         for place in range(min(longest, 10_000_000)):
             rows.add({k: v[place] for k, v in columns.items() if place < len(v)})
-        return _finish(rows, path, "json_history", "unknown", warnings, True)
+        return rows.finish(path=path, format="json_history", warnings=warnings)
     numbers = [k for k, v in document.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
     flat = sum(isinstance(v, (int, float)) for v in document.values()) * 2 > len(document)
     if flat and len(numbers) >= 2 and metric_like(numbers) and ("_step" in document or any("/" in k for k in numbers)):
         rows.add(document)
         warnings.append(Warn("summary_only", "only the last value of each metric is known"))
-        return _finish(rows, path, "summary", "unknown", warnings, True)
+        return rows.finish(path=path, format="summary", warnings=warnings)
     raise _refuse(path, "a configuration, not metrics", "give the log of the run, and this file as its configuration")
 
 
 def _records(text: str, place: int) -> tuple[Iterator[dict[str, object]], int, list[bool]]:
-    """The objects of a JSON array from ``place`` on, where the array ends, and whether it was cut (filled on the way)."""
+    """The objects of a JSON array from ``place`` on, where the array ends, and whether it was cut."""
     decode = json.JSONDecoder().raw_decode
     blank = re.compile(r"[\s,]*")
     found: list[dict[str, object]] = []
@@ -226,7 +192,7 @@ def _records(text: str, place: int) -> tuple[Iterator[dict[str, object]], int, l
     return iter(found), place, cut
 
 
-def _around(text: str) -> dict[str, object]:
+def _around(text: str) -> dict[str, float]:
     """The plain fields of a trainer state, from the text without its history."""
     return {
         found[1]: float(found[2])
@@ -243,7 +209,7 @@ def _listed(
     path: str,
     said: list[Warn],
     form: str,
-    around: Mapping[str, object],
+    around: Mapping[str, float],
     cut: list[bool],
 ) -> Log:
     count = answers = 0
@@ -263,23 +229,16 @@ def _listed(
             f"{count} JSON records without a training metric",
             "give the file to which the trainer logs its metrics",
         )
-    config = {
-        k: int(v) if isinstance(v, float) and v.is_integer() else v
-        for k, v in around.items()
-        if k in ("logging_steps", "num_train_epochs") and v
-    }
     planned, spacing = around.get("max_steps"), around.get("logging_steps")
-    return _finish(
-        rows,
-        path,
-        form,
-        "filtered" if form == "trainer_state" else "unknown",
-        said,
-        not cut[0],
-        spacing=spacing if isinstance(spacing, float) else None,
-        config=config,
-        **({"planned_steps": int(planned)} if isinstance(planned, float) and planned > 0 else {}),
+    log = rows.finish(
+        path=path,
+        format=form,
+        nonfinite="filtered" if form == "trainer_state" else "unknown",
+        spacing=spacing,
+        warnings=said,
     )
+    config = {key: int(around[key]) for key in ("logging_steps", "num_train_epochs") if around.get(key, 0) >= 1}
+    return replace(log, config=config, planned_steps=int(planned) if planned else log.planned_steps)
 
 
 def delimiter(header: str) -> str | None:
@@ -304,7 +263,7 @@ def delimiter(header: str) -> str | None:
 def read_csv(
     lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iterable[Warn] = (), run: str | None = None
 ) -> Log:
-    """CSV, TSV or semicolon-separated metrics, wide (a column for each metric), long (run, step, key, value), or a W&B export.
+    """Separated columns: wide (one for each metric), long (run, step, key, value), or exported from W&B.
 
     ``run`` names the run to take when the table holds several. Raises CannotRead naming the runs otherwise.
     """
@@ -330,7 +289,9 @@ def read_csv(
     cells: list[str] | None = None
     records: dict[str, dict[float, dict[str, object]]] = {}
 
-    def take(cells: list[str]) -> None:
+    texts: set[int] = set()
+
+    def take(cells: list[str], sampled: bool) -> None:
         nonlocal broken
         if len(cells) != len(header):
             broken += 1
@@ -338,15 +299,26 @@ def read_csv(
         if long:
             _gather(records, lowered, cells, mark)
             return
-        row = {name: _cell(cells[at], mark) for at, name in zip(keep, names, strict=True)}
-        filled = {k: v for k, v in row.items() if v is not None}
-        if len(filled) > 0:
-            rows.add(filled)
+        if not sampled:
+            try:
+                rows.add(
+                    {
+                        name: float(cells[at])
+                        for at, name in zip(keep, names, strict=True)
+                        if cells[at] and at not in texts
+                    }
+                )
+                return
+            except ValueError:
+                pass
+        row = {name: cell for at, name in zip(keep, names, strict=True) if (cell := _cell(cells[at], mark)) is not None}
+        texts.update(at for at, name in zip(keep, names, strict=True) if name in row and number(row[name]) is None)
+        rows.add_printed(row)
 
     try:
         for following in table:
             if cells is not None:
-                take(cells)
+                take(cells, rows.rows < SAMPLED)
             cells = following
     except csv.Error:
         broken += 1
@@ -356,7 +328,7 @@ def read_csv(
                 Warn("cut_text", "the last line does not end; its last cell may be incomplete and is left out")
             )
             cells = [*cells[:-1], *[""] * (len(header) - len(cells) + 1)]
-        take(cells)
+        take(cells, True)
     if long:
         if len(records) > 1 and run not in records:
             raise CannotRead(
@@ -375,7 +347,7 @@ def read_csv(
             f"a table of {len(header)} columns without a training metric",
             "give the table to which the trainer logs",
         )
-    return _finish(rows, path, "csv", "unknown", warnings, last[0])
+    return rows.finish(path=path, format="csv", warnings=warnings)
 
 
 def _exported(header: list[str], path: str, run: str | None) -> tuple[list[str], list[int]]:
@@ -423,7 +395,7 @@ def _cell(cell: str, mark: str) -> Printed | None:
 
 
 def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log | None:
-    """The first pasted table with a header that names metrics: pipes (Markdown, notebooks) or aligned columns. None without one."""
+    """The first pasted table whose header names metrics, with pipes or aligned columns; None without one."""
     header: list[str] = []
     rows, cut, piped = Rows(), False, False
     for line, ended in lines:
@@ -460,15 +432,8 @@ def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn
     if not rows.rows or not _trains(rows):
         return None
     warnings = [*said, *([Warn("cut_text", "the last line does not end; its last cell is left out")] if cut else [])]
-    source = header[0].lower()
-    return rows.finish(
-        path=path,
-        format="table",
-        step_source=source,
-        warnings=warnings,
-        excerpt=True,
-        kind="supervised" if supervised(rows.keys) else "metrics",
-    )
+    log = rows.finish(path=path, format="table", warnings=warnings)
+    return replace(log, step_source=header[0].lower(), excerpt=True)
 
 
 def _cells(text: str, piped: bool) -> list[str]:

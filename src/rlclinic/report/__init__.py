@@ -30,3 +30,10 @@ def render(diagnosis: Diagnosis, format: str, *, width: int = 80, color: bool = 
     from rlclinic.report.terminal import render_terminal
 
     return render_terminal(document(diagnosis), width, color, ascii)
+
+
+def schema() -> str:
+    """The JSON Schema of the JSON form, as committed beside it."""
+    from rlclinic.report.contract import schema as committed
+
+    return committed()

@@ -50,7 +50,7 @@ def panel(
     mark: float | None = None,
     ascii: bool = False,
 ) -> list[tuple[str, str]]:
-    """A larger curve as (label, line) pairs: ``PANEL`` lines labelled with ``ends`` (lowest, highest), then the axis."""
+    """A larger curve as (label, line) pairs: ``PANEL`` lines named by ``ends`` (lowest, highest), then the axis."""
     rows = draw(column, width, height=PANEL, span=span, ascii=ascii)
     labels = (ends[1], *[""] * (PANEL - 2), ends[0])
     return [*zip(labels, rows, strict=True), ("", axis(span, width, mark))]

@@ -12,20 +12,8 @@ import numpy as np
 
 from rlclinic import names
 from rlclinic.errors import UnknownName
-from rlclinic.model import (
-    Change as Setting,
-)
-from rlclinic.model import (
-    Column,
-    Diagnosis,
-    Evidence,
-    Examination,
-    Framework,
-    Onset,
-    Prescription,
-    Run,
-    Scalar,
-)
+from rlclinic.model import Change as Setting
+from rlclinic.model import Column, Diagnosis, Evidence, Examination, Framework, Onset, Prescription, Run, Scalar
 
 Tone: TypeAlias = Literal["plain", "dim", "healthy", "info", "warning", "critical", "undecided"]
 
@@ -59,7 +47,7 @@ class KeyNumbers:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head; an empty first cell repeats the one above."""
+    """Rows under a head; the first column holds names."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -90,7 +78,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Change:
-    """One remedy: numbered, its settings as (key, before, after, what to write), and what goes with it."""
+    """One remedy: numbered, its settings as (key, before, after, what to write), and what goes with it.
+
+    Where the new value depends on a present one that is not known, before and after are empty.
+    """
 
     number: int
     says: str
@@ -275,9 +266,8 @@ def _verdict(diagnosis: Diagnosis) -> list[Block]:
         if primary.onset is not None:
             pairs.append(("since", _since(primary.onset)))
         for remedy in primary.prescriptions[:1]:
-            changed = ", ".join(
-                f"{plain(c.key, _KEY)}: {_setting(c.before)} -> {_setting(c.after)}" for c in remedy.changes
-            )
+            shown = [_change_of(setting) for setting in remedy.changes]
+            changed = ", ".join(f"{key}: {old} -> {new}" if new else writes for key, old, new, writes in shown)
             pairs.append(("change", changed or plain(remedy.says)))
     if run.ending:
         pairs.append(("ended by", plain(run.ending, 200)))
@@ -423,7 +413,7 @@ def _finding(diagnosis: Diagnosis, order: int) -> list[Block]:
     blocks += [Note(trap, "mind") for trap in list(traps)[:3]]
     blocks += [_change(number, remedy) for number, remedy in enumerate(finding.prescriptions, 1)]
     if finding.would_decide:
-        blocks.append(Bullets(_bounded(finding.would_decide), label="to settle"))
+        blocks.append(Bullets(_bounded(_spelled(w, run.framework) for w in finding.would_decide), label="to settle"))
     if finding.references:
         blocks.append(
             Bullets(tuple(plain(f"{r.id}, {r.title}: {r.claim}") for r in finding.references[:_LIST]), label="sources")
@@ -481,7 +471,10 @@ def _change(order: int, remedy: Prescription) -> Change:
 
 
 def _change_of(setting: Setting) -> tuple[str, str, str, str]:
-    return plain(setting.key, _TEXT), _setting(setting.before), _setting(setting.after), plain(setting.writes)
+    key, writes = plain(setting.key), plain(setting.writes)
+    if setting.after is None and writes:
+        return key, "", "", writes
+    return key, _setting(setting.before), _setting(setting.after), writes
 
 
 # ---------------------------------------------------------------------------------------- checks and the log
@@ -490,16 +483,19 @@ def _change_of(setting: Setting) -> tuple[str, str, str, str]:
 def _needs(run: Run, examination: Examination) -> str:
     """What a check lacks, in the log's own spelling where the framework is known."""
     spelled = [" or ".join(_spelled(m, run.framework) for m in need.split("|")) for need in examination.missing]
-    return "; ".join(part for part in (", ".join(spelled), plain(examination.says)) if part)
+    # Reasons that only list the missing metrics by their canonical names say nothing new.
+    repeats = any(metric in examination.says for need in examination.missing for metric in need.split("|"))
+    return "; ".join(part for part in (", ".join(spelled), "" if repeats else plain(examination.says)) if part)
 
 
 def _spelled(metric: str, framework: Framework | None) -> str:
+    """A metric by its title and log key; any other words as they are."""
     try:
         title = names.metric(metric).title
     except UnknownName:
-        return plain(metric, _KEY)
+        return plain(metric)
     key = None if framework is None else names.key_for(metric, framework)
-    return f"{title} ({plain(key, _KEY)})" if key else title
+    return f"{title} ({plain(key, _KEY)})" if key and key != title else title
 
 
 def _outcomes(diagnosis: Diagnosis) -> tuple[list[str], list[Examination], list[Examination], list[Examination]]:
@@ -531,12 +527,14 @@ def _checks(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _unheard(blind: list[tuple[str, str]], unfit: list[tuple[str, str]], broke: list[Examination]) -> list[Block]:
-    """The checks that said nothing, with the reason; the outcome is named once for all checks that share it."""
-    broken = [(plain(c.check, _KEY), f"please report it: {plain(c.says) or 'no message'}") for c in broke]
-    rows = []
-    for outcome, group in (("could not look", blind), ("not applicable", unfit), ("broke", broken)):
-        rows += [(outcome if i == 0 else "", check, why) for i, (check, why) in enumerate(group)]
-    return [Table(("outcome", "check", "missing, or why"), tuple(rows))] if rows else []
+    """The checks that said nothing, each with its reason."""
+    broken = [(plain(c.check, _KEY), plain(c.says) or "no message") for c in broke]
+    groups = (
+        ("could not look", "missing", blind),
+        ("not applicable", "because", unfit),
+        ("broke", "please report", broken),
+    )
+    return [Table((f"{len(rows)} {outcome}", why), tuple(rows)) for outcome, why, rows in groups if rows]
 
 
 def _about_the_log(run: Run) -> list[Block]:

@@ -7,17 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rlclinic.report import curves
-from rlclinic.report.document import (
-    Block,
-    Bullets,
-    Change,
-    Curve,
-    Heading,
-    KeyNumbers,
-    Note,
-    Paragraph,
-    Table,
-)
+from rlclinic.report.document import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Table
 
 # Characters that mark up wherever they stand; an underscore within a word does not.
 _SPECIAL = re.compile(r"[\\`*\[\]#|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -97,7 +87,8 @@ def _change(block: Change) -> Iterator[str]:
     indent = " " * (len(str(block.number)) + 2)
     for key, before, after, writes in block.settings:
         written = f", write {code(writes)}" if writes else ""
-        yield f"{indent}- {code(key)}: {code(before)} -> {code(after)}{written}"
+        moved = f": {code(before)} -> {code(after)}" if after else ""
+        yield f"{indent}- {code(key)}{moved}{written}"
     for label, value in block.pairs:
         yield f"{indent}- {text(label)}: {text(value)}"
 

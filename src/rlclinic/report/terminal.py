@@ -11,17 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rlclinic.report import curves
-from rlclinic.report.document import (
-    Block,
-    Bullets,
-    Change,
-    Curve,
-    Heading,
-    KeyNumbers,
-    Note,
-    Paragraph,
-    Table,
-)
+from rlclinic.report.document import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Table
 
 _STYLES = {
     "plain": "",
@@ -175,7 +165,8 @@ class _Drawing:
         inner, column = self.indent + _LABEL, 9
         yield from self.labelled(f"change {block.number}", block.says, self.indent, _LABEL, style="bold")
         for key, before, after, writes in block.settings:
-            yield from self.labelled("", f"{key}: {before} -> {after}", inner, 0)
+            if after:
+                yield from self.labelled("", f"{key}: {before} -> {after}", inner, 0)
             if writes:
                 yield from self.labelled("write", writes, inner, column, style="cyan")
         yield from self.pairs(block.pairs, inner, column)
@@ -183,7 +174,7 @@ class _Drawing:
     def table(self, block: Table) -> Iterator[Text]:
         rows = [tuple(self.fit(cell) for cell in row) for row in (block.head, *block.rows)]
         others = len(block.head) - 1
-        most = max(8, (self.width - self.indent) * 9 // 20 // max(others, 1))
+        most = max(8, (self.width - self.indent) * 11 // 20 // max(others, 1))
         widths = [min(max(cell_len(row[i]) for row in rows), most) for i in range(others)]
         widths.append(max(8, self.width - self.indent - sum(widths) - 2 * others))
         for place, row in enumerate(rows):

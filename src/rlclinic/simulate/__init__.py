@@ -1,7 +1,7 @@
 """Runs with known failures: whole scenarios, single curve shapes, and both written as the logs of real frameworks."""
 
 from rlclinic.simulate.dialects import DIALECTS, as_run, configuration, forms, write
-from rlclinic.simulate.scenarios import Scenario, healthy, scenario, scenarios
+from rlclinic.simulate.scenarios import Scenario, healthy, listing, scenario, scenarios
 from rlclinic.simulate.shapes import Shape, series
 from rlclinic.simulate.spec import load_spec, run_from_spec
 
@@ -13,6 +13,7 @@ __all__ = [
     "configuration",
     "forms",
     "healthy",
+    "listing",
     "load_spec",
     "run_from_spec",
     "scenario",

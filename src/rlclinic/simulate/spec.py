@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
-from rlclinic import names
 from rlclinic.errors import BadTable, UnknownName, nearest
 from rlclinic.model import Column, Component, Framework, Knob, Run, Scalar
+from rlclinic.names import knob, load, metric
 from rlclinic.simulate.scenarios import scenario, scenarios
 from rlclinic.simulate.shapes import Shape, read_shape, series
 
@@ -86,9 +86,9 @@ def run_from_spec(spec: Mapping[str, Any], seed: int = 0) -> Run:
         keys = ("steps", "phi", "log_every")
         run = scenario(value["preset"], seed=seed, **{k: value[k] for k in keys}).run
     columns, components = dict(run.columns), dict(run.components)
-    for metric in value["drop"]:
-        columns.pop(metric, None)
-        components.pop(metric.removeprefix("part."), None)
+    for dropped in value["drop"]:
+        columns.pop(dropped, None)
+        components.pop(dropped.removeprefix("part."), None)
     parts: dict[str, dict[str, tuple[Shape, Column]]] = {}
     for name, shape in shapes.items():
         column = _column(name, shape, value, seed)
@@ -143,7 +143,7 @@ def _column(name: str, shape: Shape, value: Mapping[str, Any], seed: int) -> Col
 def _framework(value: Mapping[str, Any]) -> Framework | None:
     if not value["dialect"]:
         return None
-    title = names.load(value["dialect"]).title
+    title = load(value["dialect"]).title
     return Framework(value["dialect"], title, value["version"] or None, how="given")
 
 
@@ -170,24 +170,24 @@ def _check_setting(key: str, value: Any) -> None:
     wanted: Any = (int, float) if isinstance(default, float) else type(default)
     if not isinstance(value, wanted) or (isinstance(value, bool) and not isinstance(default, bool)):
         raise BadTable(f"{key} of the kind of {default!r}", repr(value)[:60])
-    choices: tuple[str, ...] = _CHOICES.get(key, ())
-    if key == "dialect":
-        choices = ("", *names.frameworks())
+    choices = _CHOICES.get(key, ())
     if choices and value not in choices:
         raise BadTable(f"a known {key}", repr(value)[:60], (*nearest(str(value), choices), *choices))
     if key in _LEAST and value < _LEAST[key]:
         raise BadTable(f"{key} of at least {_LEAST[key]}", repr(value))
     if key == "phi" and not 0.0 <= value < 1.0:
         raise BadTable("phi from 0 to below 1", repr(value))
+    if key == "dialect" and value:
+        _named(load, value, "a dialect")
     if key == "knobs":
-        for knob, setting in value.items():
-            _named(names.knob, knob, "a knob")
+        for name, setting in value.items():
+            _named(knob, name, "a knob")
             if not isinstance(setting, get_args(Scalar)):
-                raise BadTable(f"a plain value for knob {knob}", type(setting).__name__)
+                raise BadTable(f"a plain value for knob {name}", type(setting).__name__)
     if key == "drop":
-        for metric in value:
-            if not str(metric).startswith("part."):
-                _named(names.metric, str(metric), "a metric to drop")
+        for dropped in value:
+            if not str(dropped).startswith("part."):
+                _named(metric, str(dropped), "a metric to drop")
 
 
 def _metric_shape(key: str, table: Mapping[str, Any]) -> Shape:
@@ -197,12 +197,12 @@ def _metric_shape(key: str, table: Mapping[str, Any]) -> Shape:
         raise BadTable("weight only for a reward part", repr(key), hint='["part.accuracy"]')
     if part:
         return replace(shape, low=0.0) if key.endswith(".std") and "low" not in table else shape
-    metric = _named(names.metric, key, "a metric")
+    meant = _named(metric, key, "a metric")
     # Noise must not push a share below 0 or an entropy below 0, unless the description asks for it.
-    if metric.low is not None and "low" not in table and shape.values is None:
-        shape = replace(shape, low=float(metric.low))
-    if metric.high is not None and "high" not in table and shape.values is None:
-        shape = replace(shape, high=float(metric.high))
+    if meant.low is not None and "low" not in table and shape.values is None:
+        shape = replace(shape, low=float(meant.low))
+    if meant.high is not None and "high" not in table and shape.values is None:
+        shape = replace(shape, high=float(meant.high))
     return shape
 
 

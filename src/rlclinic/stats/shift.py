@@ -183,8 +183,7 @@ def lasting_change(
         tau = min(tau, autocorrelation_time(left.residuals, fitted=3))
     sizes = [max(1.0, size / tau) for size in (first, last)]
     means = [side[0] for side in sides]
-    # Slow noise hides from the variance inside a window: its mean moves along.
-    errors = [side[1] ** 2 / size / max(0.1, 1.0 - 1.0 / size) for side, size in zip(sides, sizes, strict=True)]
+    errors = [side[1] ** 2 / size for side, size in zip(sides, sizes, strict=True)]
     sd = math.sqrt((sides[0][1] ** 2 + sides[1][1] ** 2) / 2.0)
     p_value = _welch(means[1] - means[0], errors, sizes)
     snr = 0.0 if change == 0.0 else abs(change) / sd if sd > 0.0 else math.inf
@@ -375,15 +374,16 @@ def _scan(z: Floats) -> _Hit | None:
     best = race.step
     if best is None:
         return None
-    limit = 3.5 * spread(best.residuals)
+    # Half of the plain deviation keeps a mostly constant series, whose MAD is near 0, from calling every blip a step.
+    rough = 0.5 * float(np.std(best.residuals))
+    limit = 3.5 * max(scaled_mad(best.residuals), rough)
     z = z - best.residuals + np.clip(best.residuals, -limit, limit)
     race = _race(z, race.close, guard)
     best = race.step
     if best is None or race.bic - best.bic <= _LEAST_GAIN:
         return None
     residuals = best.residuals
-    # Half of the plain deviation keeps a mostly constant series, whose MAD is near 0, from calling every blip a step.
-    sd = max(scaled_mad(residuals), 0.5 * float(np.std(residuals)), 1e-9)
+    sd = max(scaled_mad(residuals), rough, 1e-9)
     if abs(best.jump) < _LEAST_JUMP * sd:
         return None
     s2 = max(best.rss, 1e-20 * n) / max(n - best.k - 3, 5)

@@ -1,0 +1,130 @@
+"""Numbers and metric names as logs print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+KEY_LENGTH = 200
+"""Longest key taken as a metric (ours: the longest real key in the corpus has 97 characters)."""
+FULL_PRECISION = 9
+"""Decimals from which a printed number counts as a full float (ours: no fixed format seen prints more than 8)."""
+
+_WRAPPED = re.compile(r"(?:np|numpy|torch|jnp)?\.?(?:float|int|uint|bfloat|tensor|array)\d{0,2}\(([^()]{1,60})\)")
+
+
+_WORD = re.compile(r"[a-z]+")
+_METRIC_WORDS = frozenset(
+    [
+        "loss",
+        "reward",
+        "rewards",
+        "kl",
+        "entropy",
+        "grad",
+        "lr",
+        "learning",
+        "epoch",
+        "score",
+        "scores",
+        "advantage",
+        "advantages",
+        "response",
+        "completion",
+        "completions",
+        "clip",
+        "clipfrac",
+        "clipped",
+        "accuracy",
+        "acc",
+        "objective",
+        "policy",
+        "hacking",
+        "pg",
+        "ppo",
+        "logps",
+        "tme",
+        "fbeta",
+    ]
+)
+_RL_WORDS = frozenset(
+    [
+        "reward",
+        "rewards",
+        "kl",
+        "advantage",
+        "advantages",
+        "completion",
+        "completions",
+        "response",
+        "ppo",
+        "grpo",
+        "rollout",
+        "policy",
+        "score",
+        "scores",
+        "objective",
+        "clipfrac",
+        "episode",
+        "returns",
+    ]
+)
+_PREFERENCE = re.compile(r"(?:eval_|train/|eval/)?(?:rewards|logps|logits)/(?:chosen|rejected|margins|accuracies)")
+_SUPERVISED = (
+    "mean_token_accuracy",
+    "rewards/chosen",
+    "rewards/margins",
+    "logps/chosen",
+    "learning_rate",
+    "grad_norm",
+    "eval_loss",
+    "perplexity",
+)
+
+
+def words(key: str) -> frozenset[str]:
+    """The lower-case words of a key (``rewards/format/mean`` -> rewards, format, mean)."""
+    return frozenset(_WORD.findall(key.lower()))
+
+
+def metric_like(keys: Iterable[str]) -> bool:
+    """True when at least one key speaks of training (loss, reward, kl, entropy, ...)."""
+    return any(words(key) & _METRIC_WORDS for key in keys)
+
+
+def supervised(keys: Iterable[str]) -> bool:
+    """True when the keys are those of fine-tuning or preference training and none is of reinforcement learning."""
+    names = [key for key in keys if len(key) <= KEY_LENGTH]
+    if any(words(key) & _RL_WORDS and not _PREFERENCE.match(key) for key in names):
+        return False
+    return any("loss" in key for key in names) and any(key.endswith(_SUPERVISED) for key in names)
+
+
+class Printed(str):
+    """A number as printed without quotes: its decimals tell how finely it was rounded."""
+
+    __slots__ = ()
+
+
+def number(text: str) -> float | None:
+    """The number a printed token holds (``0.5``, ``1e-5``, ``nan``, ``-Infinity``, ``np.float64(0.5)``), else None."""
+    try:
+        value = float(text)
+    except ValueError:
+        inner = _WRAPPED.fullmatch(text.strip()) if text[-1:] == ")" and len(text) <= 100 else None
+        return number(inner[1].split(",")[0]) if inner else None
+    return value if text.isascii() and "_" not in text else None
+
+
+def decimals(token: str) -> int | None:
+    """How many decimals a printed number shows, its exponent included (``1.2e-05`` shows 6); None without a point."""
+    if token[-1:] == ")" and (inner := _WRAPPED.fullmatch(token)):
+        token = inner[1]
+    mantissa, _, exponent = token.lower().partition("e")
+    _, point, tail = mantissa.partition(".")
+    if not point and not exponent:
+        return None
+    try:
+        return max(0, len(tail) - int(exponent or 0))
+    except ValueError:
+        return None

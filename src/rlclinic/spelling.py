@@ -1,0 +1,205 @@
+"""Settings both ways: from a run's configuration to canonical knobs, and from a knob to the framework's own text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from rlclinic.errors import UnknownName, nearest
+from rlclinic.model import Framework, Knob, Scalar
+from rlclinic.tables import KnobRow, knobs, load, table_name, within
+
+Origin: TypeAlias = Literal["config", "log", "given", "default"]
+
+LONGEST = 200
+"""Characters of a name or a text value that are looked at (ours: the longest in real configurations has about 90)."""
+
+
+def spell(knob: str, framework: Framework | None) -> KnobRow | None:
+    """The row of a setting in this framework and version; None when it has no such setting. Raises ``UnknownName``."""
+    if knob not in knobs():
+        raise UnknownName("a setting", repr(knob[:LONGEST]), nearest(knob, knobs()) or knobs())
+    rows = load(table_name(framework)).knobs.get(knob, ())
+    return next((row for row in rows if within(framework, row.since, row.until) is not False), None)
+
+
+def write(knob: str, value: Scalar, framework: Framework | None, present: Mapping[str, Knob] | None = None) -> str:
+    """The text that sets a knob in the framework's own spelling (a keyword, a flag or a ``key=value`` override).
+
+    ``present`` are the run's settings, needed where one flag carries several. Raises ``UnknownName`` when the framework
+    has no such setting.
+    """
+    row = spell(knob, framework)
+    if row is None:
+        raise UnknownName(f"a setting that {load(table_name(framework)).title} has", repr(knob))
+    style = load(table_name(framework)).style
+    own = _to_own(row, value)
+    if row.writes:
+        text = row.writes
+        for name in re.findall(r"\{(\w+)\}", text):
+            text = text.replace(
+                f"{{{name}}}", _shown(own if name == "value" else _standing(name, framework, present), style)
+            )
+        return text
+    if style == "switches" and isinstance(own, bool):
+        return f"--{row.key}" if own else f"remove --{row.key}"
+    return f"--{row.key} {_shown(own, style)}" if style in ("flags", "switches") else f"{row.key}={_shown(own, style)}"
+
+
+def _standing(name: str, framework: Framework | None, present: Mapping[str, Knob] | None) -> Scalar:
+    row = spell(name, framework)
+    return present[name].value if present and name in present else row.default if row else None
+
+
+def _to_own(row: KnobRow, value: Scalar) -> Scalar:
+    return next((own for canonical, own in row.map.items() if canonical == value), value)
+
+
+def _shown(value: Scalar, style: str) -> str:
+    if value is None:
+        return {"python": "None", "hydra": "null"}.get(style, "none")
+    if isinstance(value, bool):
+        return str(value).lower() if style in ("flags", "switches") else str(value)
+    if isinstance(value, (int, float)):
+        return repr(value)
+    return json.dumps(value) if style == "python" or not re.fullmatch(r"[\w.\-/]+", value) else value
+
+
+def flags(text: str) -> dict[str, object]:
+    """Settings in a command line or in code: ``--a 1``, ``--a=1``, ``--switch``, ``a.b=c``, ``+a=c``, ``a=1, b=2``.
+
+    Several values after one flag come as a list of texts; a flag without value as True, and ``remove --flag`` as False.
+    """
+    found: dict[str, object] = {}
+    name, values, gone = "", list[str](), False
+
+    def close() -> None:
+        if name:
+            found[name] = False if gone else True if not values else values[0] if len(values) == 1 else list(values)
+
+    for token in re.findall(r'(?:[^\s"]|"(?:[^"\\]|\\.){0,4000}"|"){1,4000}', text):
+        pair = re.fullmatch(r"(-{0,2}\+{0,2}[A-Za-z_][\w.\-\[\]]{0,199})=(.{0,4000}?),?", token, re.DOTALL)
+        if pair:
+            close()
+            name, values = "", []
+            found[pair[1].lstrip("-+")] = pair[2]
+        elif re.match(r"--[A-Za-z]", token):
+            close()
+            name, values, gone = token[2 : LONGEST + 2], [], gone and not name
+        elif token == "remove":
+            close()
+            name, values, gone = "", [], True
+        elif name:
+            values.append(token)
+    close()
+    return found
+
+
+def _coerce(value: object) -> Scalar:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(item) for item in value[:50])[:LONGEST]
+    text = str(value).strip()[:LONGEST]
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    word = text.lower()
+    if word in ("true", "false"):
+        return word == "true"
+    if word in ("none", "null", ""):
+        return None
+    if re.fullmatch(r"[+-]?\d{1,18}", text):
+        return int(text)
+    number = re.fullmatch(r"[+-]?(?:\d{1,30}\.?\d{0,30}|\.\d{1,30})(?:[eE][+-]?\d{1,3})?", text)
+    return float(text) if number else text
+
+
+def _flatten(config: Mapping[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    pile: list[tuple[str, object]] = [("", config)]
+    while pile and len(flat) < 20_000:
+        name, value = pile.pop()
+        if isinstance(value, Mapping) and not ("value" in value and value.keys() <= {"value", "desc", "sort"}):
+            if name.count(".") < 12:
+                pile += [(f"{name}.{k}" if name else str(k)[:LONGEST].lstrip("-+"), v) for k, v in value.items()]
+        elif name:
+            flat[name] = value["value"] if isinstance(value, Mapping) else value
+    return flat
+
+
+_ASIDE = ("eval", "val", "validation", "test", "generation_config", "critic")
+
+
+def _settings(config: Mapping[str, object]) -> dict[str, object]:
+    """Dotted settings, also without the one wrapper (``args``, ``training``) that people put around them."""
+    flat = _flatten(config)
+    inner = {
+        rest: value
+        for name, value in flat.items()
+        for first, _, rest in [name.partition(".")]
+        if rest and first not in _ASIDE
+    }
+    return {**inner, **flat, **{name.replace("-", "_"): value for name, value in flat.items()}}
+
+
+def _read(row: KnobRow, settings: Mapping[str, object]) -> tuple[str, Scalar] | None:
+    for key in (row.key, *row.aliases):
+        base, _, index = key.rstrip("]").partition("[")
+        value = settings.get(key, settings.get(base))
+        if index and value is not None and key not in settings:
+            items = value if isinstance(value, (list, tuple)) else str(value).strip("[]()").replace(",", " ").split()
+            value = items[int(index)] if len(items) > int(index) else None
+        plain = _coerce(value)
+        if plain is None:
+            continue
+        shown = str(plain).lower()
+        known = {str(text).lower(): canonical for text, canonical in row.reads.items()}
+        known.update({str(own).lower(): canonical for canonical, own in row.map.items()})
+        if shown in known:
+            return key, known[shown]
+        if not (row.map and isinstance(plain, bool)):
+            return key, plain
+    return None
+
+
+def read_knobs(config: Mapping[str, object], framework: Framework | None, origin: Origin) -> dict[str, Knob]:
+    """The settings of a run in canonical form, from a nested or dotted configuration or from ``flags``.
+
+    Values are bool, int, float or text; a setting that is None or absent is left out. W&B's ``{"value": ...}`` wrappers
+    and leading dashes are understood.
+    """
+    settings = _settings(config)
+    read: dict[str, Knob] = {}
+    for name, rows in load(table_name(framework)).knobs.items():
+        for row in rows:
+            hit = _read(row, settings)
+            if hit:
+                read[name] = Knob(name, hit[1], hit[0], origin)
+                break
+    return read
+
+
+def default_knobs(framework: Framework | None, known: Mapping[str, Knob] | None = None) -> dict[str, Knob]:
+    """The framework's defaults for settings not in ``known``, where the version is known well enough to be sure.
+
+    Of use only with the whole configuration at hand: a run whose configuration was not seen may have set anything.
+    """
+    stands = dict(known or {})
+    rows = {
+        name: row
+        for name in load(table_name(framework)).knobs
+        if (row := spell(name, framework)) and name not in stands
+    }
+    for name, row in rows.items():
+        if within(framework, row.since, row.until) and row.default is not None:
+            stands[name] = Knob(name, row.default, row.key, "default")
+        for one in row.defaults:
+            if within(framework, one.get("since", ""), one.get("until", "")):
+                stands[name] = Knob(name, one["value"], row.key, "default")
+    # a setting that follows another one is sure only when it is known what the run itself has set
+    for name, row in rows.items() if known is not None else ():
+        if row.default_from in stands and name not in stands:
+            stands[name] = Knob(name, stands[row.default_from].value, row.key, "default")
+    return {name: value for name, value in stands.items() if value.origin == "default" and name in rows}

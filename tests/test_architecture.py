@@ -1,0 +1,110 @@
+"""The house rules that a machine can hold: who may import whom, how large modules are, what `--help` loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlclinic.checks import CHECKS
+
+SOURCE = Path(__file__).parents[1] / "src" / "rlclinic"
+ROW = {
+    "model": 0, "errors": 0,
+    "names": 1, "stats": 1,
+    "readers": 2, "vitals": 2, "simulate": 2,
+    "checks": 3,
+    "diagnose": 4, "remedies": 4,
+    "report": 5,
+    "explain": 6,
+    "cli": 7, "__main__": 7, "__init__": 7,
+}  # fmt: skip
+"""Row of each module in the house (docs/architecture.md); a module may import from rows below and from its own package."""
+ALLOWED_ACROSS = {("diagnose", "remedies")}
+FORBIDDEN = {("checks", "names"), ("checks", "readers"), ("checks", "report"), ("report", "checks"), ("simulate", "checks"),
+             ("report", "diagnose"), ("simulate", "stats")}  # fmt: skip
+LONGEST = 560
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def home(path: Path) -> str:
+    part = path.relative_to(SOURCE).parts[0]
+    return part.removesuffix(".py")
+
+
+def imports(path: Path) -> list[tuple[str, bool]]:
+    """(package of ours, imported inside a function) for every import of our own."""
+    found = []
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {id(n) for f in ast.walk(tree) if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef)) for n in ast.walk(f)}
+    for node in ast.walk(tree):
+        targets: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "rlclinic":
+            parts = node.module.split(".")
+            targets = [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            targets = [a.name.split(".")[1] for a in node.names if a.name.startswith("rlclinic.")]
+        found += [(target, id(node) in inside) for target in targets if not target.startswith("_")]
+    return found
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_layers(path: Path) -> None:
+    mine = home(path)
+    for target, inside in imports(path):
+        assert target in ROW, f"{target} has no row in the house"
+        if mine in ("cli", "__main__", "__init__"):
+            continue
+        assert not inside, f"{path.name} imports {target} inside a function"
+        assert target == mine or ROW[target] < ROW[mine] or (mine, target) in ALLOWED_ACROSS, f"{mine} may not import {target}"
+        assert (mine, target) not in FORBIDDEN, f"{mine} may never import {target}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_size_and_first_sentence(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    lines = text.count("\n")
+    assert text.startswith('"""'), "a module starts with one sentence that says what it is for"
+    assert lines <= LONGEST, f"{lines} lines"
+    if path.parent.name == "checks" and path.stem not in ("__init__", "form", "readings"):
+        assert lines <= 125, f"a check of {lines} lines"
+    assert path.stem not in ("utils", "helpers", "common", "base", "core", "manager", "engine")
+
+
+def test_the_list_of_checks_is_the_folder() -> None:
+    folder = {p.stem for p in (SOURCE / "checks").glob("*.py")} - {"__init__", "form", "readings"}
+    listed = {one.name for one in CHECKS}
+    assert folder == listed, f"add to CHECKS in checks/__init__.py: {sorted(folder - listed)}"
+    assert {p.stem for p in (SOURCE / "checks").glob("*.toml")} == listed
+
+
+def loaded(*arguments: str) -> set[str]:
+    code = "import sys; sys.argv = ['rlclinic', *{!r}]\nimport rlclinic.__main__ as m\ntry:\n m.main()\nexcept SystemExit: pass\n".format(
+        list(arguments)
+    )
+    code += "print('LOADED', ' '.join(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.rpartition("LOADED ")[2].split())
+
+
+def test_help_is_light() -> None:
+    heavy = {"numpy", "scipy", "rich", "yaml", "jinja2", "rlclinic.checks", "rlclinic.names"}
+    assert not loaded("--help") & heavy
+    assert not loaded("diagnose", "--help") & heavy
+    assert not loaded("--version") & heavy
+
+
+def test_importing_the_package_is_light() -> None:
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", "import rlclinic, sys; print('numpy' in sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+    assert time.perf_counter() - begin < 5

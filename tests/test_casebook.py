@@ -1,0 +1,108 @@
+"""Every case of the casebook: what fires, what must stay silent, what cannot be judged; each over several seeds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlclinic.checks import CHECKS
+from rlclinic.diagnose import diagnose
+from rlclinic.model import Diagnosis, Severity
+from rlclinic.simulate import load_spec, run_from_spec
+
+FOLDER = Path(__file__).parent / "casebook"
+BLOCK = re.compile(r"^## (?P<title>.+?)$(?P<prose>.*?)```toml run\n(?P<run>.*?)```\s*```expect\n(?P<expect>.*?)```", re.M | re.S)
+EXPECTED = re.compile(
+    r"(?P<check>[a-z_]+): (?:(?P<severity>info|warning|critical)(?: or worse)?|(?P<outcome>unexamined|not_applicable|quiet))"
+    r"(?:, onset (?P<low>\d+)\.\.(?P<high>\d+))?$"
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    check: str
+    title: str
+    spec: dict[str, Any]
+    expect: tuple[str, ...]
+
+    @property
+    def silent(self) -> bool:
+        return not any(re.search(r": (?:info|warning|critical)", line) for line in self.expect)
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.title}"
+
+
+def cases() -> list[Case]:
+    found = []
+    for path in sorted(FOLDER.glob("*.md")):
+        for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
+            expect = tuple(line.strip() for line in block["expect"].strip().splitlines() if line.strip())
+            found.append(Case(path.stem, block["title"].strip(), load_spec(block["run"]), expect))
+    return found
+
+
+CASES = cases()
+
+
+def verify(diagnosis: Diagnosis, case: Case, seed: int) -> None:
+    outcome = {e.check: e for e in diagnosis.checks}
+    loud = {f.check: f for f in diagnosis.findings if f.severity is not None and f.severity >= Severity.WARNING}
+    notes = {note.id for note in diagnosis.notes}
+    allowed = set()
+    for line in case.expect:
+        if line == "silent":
+            continue
+        if line.startswith("may: "):
+            allowed |= {name.strip() for name in line[5:].split(",")}
+            continue
+        if line.startswith(("note: ", "no note: ")):
+            assert (line.split(": ")[1] in notes) == line.startswith("note"), f"seed {seed}: notes {sorted(notes)}"
+            continue
+        want = EXPECTED.match(line)
+        assert want, f"cannot read the expectation {line!r}"
+        name = want["check"]
+        allowed.add(name)
+        if want["outcome"] == "quiet":
+            assert outcome[name].outcome == "examined", f"seed {seed}: {outcome[name]}"
+            assert name not in loud, f"seed {seed}: {loud[name].says}"
+        elif want["outcome"]:
+            assert outcome[name].outcome == want["outcome"], f"seed {seed}: {outcome[name]}"
+        else:
+            finding = outcome[name].finding
+            assert finding is not None, f"seed {seed}: {outcome[name]}"
+            assert finding.severity is not None, f"seed {seed}: {finding.says}"
+            least = Severity[want["severity"].upper()]
+            fits = finding.severity >= least if "or worse" in line else finding.severity == least
+            assert fits, f"seed {seed}: {finding.severity.label}: {finding.says}"
+            if want["low"]:
+                assert finding.onset is not None, f"seed {seed}: no onset: {finding.says}"
+                assert float(want["low"]) <= finding.onset.step <= float(want["high"]), f"seed {seed}: {finding.onset}"
+    extra = {name: finding.says for name, finding in loud.items() if name not in allowed}
+    assert not extra, f"seed {seed}: {extra}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case: Case) -> None:
+    for seed in range(case.spec.get("seeds", 3)):
+        verify(diagnose(run_from_spec(case.spec, seed)), case, seed)
+
+
+def test_every_check_has_a_firing_a_silent_and_a_blind_case() -> None:
+    by_check = {one.name: [c for c in CASES if c.check == one.name] for one in CHECKS}
+    for name, mine in by_check.items():
+        fires = [c for c in mine if any(line.startswith(f"{name}: ") and re.search(r"info|warning|critical", line) for line in c.expect)]
+        blind = [c for c in mine if any(re.match(rf"{name}: (unexamined|not_applicable)", line) for line in c.expect)]
+        assert fires, f"{name} has no firing case"
+        assert any(c.silent and c not in blind for c in mine), f"{name} has no silent look-alike"
+        if name != "metric_not_logged":
+            # What this check looks for is the absence of data, so it can never lack any; see its page.
+            assert blind, f"{name} has no case without data"
+
+
+def test_more_than_half_of_the_cases_are_silent() -> None:
+    assert sum(case.silent for case in CASES) > len(CASES) / 2
