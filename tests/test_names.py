@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,6 +118,17 @@ def test_plain_words_without_a_framework() -> None:
         assert len(told.meanings) == 2
         assert "version" not in told.decided_by
     assert names.translate("wibble", None, {}) is None
+
+
+@pytest.mark.parametrize("name", names.frameworks())
+def test_an_undecided_key_says_what_would_decide_it(name: str) -> None:
+    for key in names.load(name).exact:
+        told = names.translate(key, of(name), {})
+        assert told is not None
+        if isinstance(told, Undecided):
+            assert len(told.meanings) > 1
+            assert "version (changed at 0" in told.decided_by or name == "generic", told
+            assert told.decided_by
 
 
 def test_own_keys_win_over_plain_words() -> None:
@@ -331,7 +344,9 @@ VALUES: dict[str, st.SearchStrategy[Scalar]] = {
     "float": st.floats(0, 1e6, allow_nan=False) | st.integers(0, 1000),
     "switch": st.booleans(),
     "word": st.sampled_from(["alpha", "two-words", "cosine_with_min_lr", "bf16"]),
-    "text": st.from_regex(r"[A-Za-z][\w./\-]{0,30}", fullmatch=True),
+    "text": st.from_regex(r"[A-Za-z][\w./\-]{0,30}", fullmatch=True).filter(
+        lambda v: v.lower() not in ("true", "false", "none", "null")
+    ),
 }
 
 
@@ -342,12 +357,7 @@ def test_what_is_written_is_read_back(spelled: tuple[str, str], data: st.DataObj
     row = names.spell(knob, of(framework))
     assert row is not None
     known = [name for name in row.map if name not in ("True", "False")]
-    choice = st.sampled_from(known) if known else VALUES[names.knob(knob).kind]
-    value = data.draw(
-        choice.filter(lambda v: str(v).lower() not in ("true", "false", "none", "null"))
-        if isinstance(choice, type(VALUES["text"])) and names.knob(knob).kind in ("word", "text")
-        else choice
-    )
+    value = data.draw(st.sampled_from(known) if known else VALUES[names.knob(knob).kind])
     text = names.write(knob, value, of(framework))
     read = names.read_knobs(names.flags(text), of(framework), "given")
     assert read[knob].value == value, text
@@ -378,8 +388,6 @@ def test_how_to_log_what_is_missing() -> None:
 
 
 def test_detection_reads_no_whole_table_and_translation_is_quick() -> None:
-    import time
-
     names.load.cache_clear()
     begun = time.perf_counter()
     for name in names.frameworks():

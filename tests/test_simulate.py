@@ -102,7 +102,7 @@ def test_the_numbers_of_a_step_agree_with_each_other(name: str) -> None:
     if not {"group.zero_var_frac", "reward.group_std", "length.truncated_frac"} <= run.columns.keys():
         return
     answers = group_size * int(run.number("train_batch_size") or 0)
-    if name != "logged_every_10":
+    if name not in ("logged_every_10", "zero_variance_discrete_middle"):
         right = run["reward.mean"].values * answers
         np.testing.assert_allclose(right, np.round(right), atol=1e-6)
         live = (1 - run["group.zero_var_frac"].values) * answers / group_size
@@ -150,7 +150,8 @@ def test_each_illness_is_plain_to_see() -> None:
 
     assert late("zero_variance_all_right", "group.zero_var_frac") > 0.75
     assert late("zero_variance_all_wrong", "group.zero_var_frac") > 0.9
-    assert 0.4 < late("zero_variance_discrete_middle", "reward.mean") < 0.7
+    assert 0.4 < late("zero_variance_discrete_middle", "reward.mean") < 0.6
+    assert late("zero_variance_discrete_middle", "reward.std") < 0.35
     assert late("zero_variance_discrete_middle", "group.zero_var_frac") > 0.75
     assert late("reward_saturated", "reward.mean") > 0.98
     assert late("entropy_collapse", "entropy.mean") < 0.1 * 0.8

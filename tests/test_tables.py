@@ -9,7 +9,7 @@ import pytest
 from rlclinic import names
 from rlclinic.errors import BadTable, UnknownName
 from rlclinic.model import Framework
-from rlclinic.tables import MetricRow, release
+from rlclinic.names.rows import MetricRow, release
 
 REAL = [name for name in names.frameworks() if name != "generic"]
 
@@ -140,7 +140,7 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
 
 def test_a_row_with_an_unknown_field_is_a_bad_table(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = {"title": "x", "metric": [{"name": "reward.mean", "kee": "x"}], "knob": [], "enable": []}
-    monkeypatch.setattr("rlclinic.tables._toml", lambda name: raw)
+    monkeypatch.setattr("rlclinic.names.rows._toml", lambda name: raw)
     names.load.cache_clear()
     with pytest.raises(BadTable):
         names.load("trl")

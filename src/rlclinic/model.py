@@ -74,8 +74,8 @@ class Column:
 
     @property
     def rounded_zero(self) -> bool:
-        """True when a logged 0 may be a small number that was printed with too few decimals."""
-        return self.resolution > 0.0
+        """True when a logged 0 may be a small number that was printed with too few decimals (six and more are enough)."""
+        return self.resolution > 1e-6
 
     def upto(self, step: float) -> Column:
         """The column as it was at ``step``."""

@@ -37,14 +37,14 @@ def clip_saturation(run: Run, limits: Limits) -> Answer:
     # With several passes over a batch the first is on-policy and its 0 structural: only the later passes are judged.
     passes = run.number("inner_epochs") or 1
     live = c.values > 0
-    judged = c.values[live] if passes > 1 and live.any() else c.values
-    steps = c.steps[live] if passes > 1 and live.any() else c.steps
+    toothed = passes > 1 or (~live).mean() >= 0.1
+    judged, steps = (c.values[live], c.steps[live]) if toothed else (c.values, c.steps)
     share = now(run, judged)
     severity = limits.grade("share", share)
     return Finding(
         severity=severity,
         says=f"{share:.1%} of tokens are clipped ({np.max(c.values):.1%} at most)"
-        + (f", in the passes after the first of {passes:.0f}" if passes > 1 else ""),
+        + (", on the rows that can clip" if toothed else ""),
         numbers={"share": share, "largest": float(c.values.max())},
         metrics=(column.metric,),
         onset=crossing(steps, judged, limits.at("share", Severity.INFO), above=True) if severity else None,

@@ -16,6 +16,7 @@ ones stand out.
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
+from rlclinic.checks.readings import lasting
 from rlclinic.model import Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.shift import spikes
 
@@ -26,9 +27,13 @@ def grad_spikes(run: Run, limits: Limits) -> Finding:
     warm = max(run.number("warmup_steps") or 0.0, 0.02 * float(norm.steps[-1] - norm.steps[0]))
     kept = (norm.values > 0) & (norm.steps > norm.steps[0] + warm)
     steps, values = norm.steps[kept], norm.values[kept]
+    if len(values) < 5:
+        return Finding(severity=None, says="too few gradients above 0 to tell spikes", numbers={})
     if len(values) < 15 or (norm.values == 0).mean() > 0.5:
-        return Finding(severity=None, says="most gradients are 0: single live steps are no spikes", numbers={})
-    at = spikes(steps, values, sigma=limits["sigma"], ratio=limits["ratio"])
+        # Sparse signal: a live step among dead ones is no spike, only one that dwarfs the other live steps.
+        at = np.flatnonzero(values > limits["sparse_ratio"] * np.median(values))
+    else:
+        at = spikes(steps, values, sigma=limits["sigma"], ratio=limits["ratio"])
     share = len(at) / len(values)
     if not len(at):
         return Finding(severity=None, says=f"no spike in {len(values)} gradient norms (median {np.median(values):.3g})",
@@ -36,10 +41,16 @@ def grad_spikes(run: Run, limits: Limits) -> Finding:
     severity = limits.grade("share", share) if len(at) >= 2 else Severity.INFO
     largest = float(values[at].max())
     first = float(steps[at[0]])
+    fall = lasting(run["reward.mean"], falling=True) if "reward.mean" in run else None
+    reach = 0.1 * float(norm.steps[-1] - norm.steps[0])
+    ahead = fall is not None and fall.abrupt and bool((np.abs(steps[at] - fall.onset.step) <= reach).any())
+    if ahead and largest > limits["sparse_ratio"] * float(np.median(values)):
+        severity = Severity.CRITICAL
     before = steps[steps < first]
     return Finding(
         severity=severity or Severity.INFO,
-        says=f"{len(at)} of {len(values)} gradient norms are spikes, up to {largest:.3g} against {np.median(values):.3g}",
+        says=f"{len(at)} of {len(values)} gradient norms are spikes, up to {largest:.3g} against {np.median(values):.3g}"
+        + ("; the reward falls near them" if ahead else ""),
         numbers={"share": share, "count": float(len(at)), "largest": largest, "median": float(np.median(values))},
         metrics=("grad.norm",),
         onset=Onset(first, float(before[-1]) if len(before) else first, first),

@@ -61,7 +61,7 @@ def _flat_share(reward: Column, limits: Limits) -> float:
     n = len(reward)
     noise = float(np.median(np.abs(np.diff(reward.values)))) * 1.0484
     scale = max(abs(late(reward.values)), float(np.ptp(reward.values)) / 4, 1e-12)
-    margin = max(limits["margin"] * scale, 0.5 * noise)
+    margin = max(limits["margin"] * scale, noise)
     best = 0.0
     for share in (1 / 3, 0.5, 0.66, 0.8, 0.9):
         k = int(share * n)

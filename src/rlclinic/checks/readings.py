@@ -9,11 +9,14 @@ import numpy as np
 
 from rlclinic.checks.form import Limits, NotApplicable, Unexamined
 from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.stats.cliff import cliff
 from rlclinic.stats.groups import beta_binomial_zero_variance, expected_zero_variance
 from rlclinic.stats.level import late, late_mean, mean_difference
 from rlclinic.stats.shift import crossing, lasting_change, onset, steps_found
 from rlclinic.stats.trend import trend
 
+SHARP = 5.0
+"""Noise deviations between the two sides of a complete separation (ours: a healthy drift of 2,000 steps stays below)."""
 LEAST = 20
 """Points below which no lasting change is judged (ours: the step scan needs five on each side and something to scan)."""
 
@@ -66,12 +69,24 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
             abrupt=True,
         )
     if not by_trend and not (by_windows and windows.snr >= 1.0):
-        return None
+        sharp = cliff(c.steps, c.values, falling=falling)
+        if sharp is None or sharp.size < SHARP or sign * (now - sharp.before) <= 0:
+            return None
+        return Lasting(
+            early=sharp.before,
+            late=now,
+            snr=sharp.size,
+            onset=sharp.onset,
+            p_value=None,
+            method="every later value lies beyond every earlier one",
+            abrupt=True,
+        )
     began = onset(c.steps, c.values, direction=-1 if falling else 1)
     if began is None:
         began = Onset(float(c.steps[0]), float(c.steps[0]), float(c.steps[len(c) // 2]))
     earlier = c.values[c.steps < began.step]
-    before = float(np.median(earlier[-max(5, len(c) // 8) :])) if len(earlier) >= 3 else float(np.median(c.values[:5]))
+    before = float(np.median(earlier)) if len(earlier) >= 3 else float(np.median(c.values[:5]))
+    now = late(c.values, 0.1, 5)  # a drift is still under way: its end, not the middle of its last quarter
     if sign * (now - before) <= 0:
         return None
     return Lasting(
@@ -112,8 +127,9 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
         third = max(2, len(c) // 3)
         first, last = float(np.mean(c.values[:third])), float(np.mean(c.values[-third:]))
         p_value, sd = mean_difference(c.values[:third], c.values[-third:])
-        small = 0.5 * sd if len(c) >= 12 else 0.0
-        sure = p_value <= level and abs(last - first) > small
+        slope = trend(c.steps, c.values, level=level, share=metric == "eval.score")
+        drift = slope.verdict in ("rising", "falling") and (slope.change > 0) == (last > first)
+        sure = drift or (p_value <= level and abs(last - first) > (0.5 * sd if len(c) >= 12 else 0.0))
         rising, falling = sure and last > first, sure and last < first
         word = "rose" if rising else "fell" if falling else "did not move"
         says = f"{name} {word} ({first:.3g} to {last:.3g})" if sure else f"{name} stayed near {last:.3g}"

@@ -13,9 +13,12 @@ The data became harder at that step (a curriculum stage), or the reward itself w
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
+from rlclinic.checks.readings import SHARP
 from rlclinic.model import Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.cliff import cliff
 from rlclinic.stats.level import held, late, mean_difference
 from rlclinic.stats.shift import onset, steps_found
+from rlclinic.stats.trend import trend
 
 
 @check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "kl.ref", "entropy.mean"], points=20, since="0.1")
@@ -25,22 +28,26 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
     best = int(np.argmax(means[: max(1, len(means) - width)]))
     peak, level = float(means[best]), late(reward.values, 0.15)
     tail = reward.values[-max(5, int(0.15 * len(reward))) :]
-    lost = peak - level
     after = slice(best, len(reward))
     drops = [s for s in steps_found(reward.steps[after], reward.values[after]) if s.jump < 0]
     p_value, sd = mean_difference(reward.values[best : best + width], tail)
-    low = float(means[: best + 1].min())
-    scale = _scale(run, peak, low, float(means.min()))
-    share = lost / scale if scale > 0 else 0.0
-    gains = lost / (peak - low) if peak > low else 0.0
-    real = lost > limits["noise"] * sd and p_value <= limits["p_value"]
+    slope = trend(reward.steps[after], reward.values[after], level=limits["p_value"])
+    if slope.verdict == "falling":
+        p_value = min(p_value, slope.p_value)
+    real = peak - level > limits["noise"] * sd and p_value <= limits["p_value"]
+    sharp = None if real else cliff(reward.steps, reward.values, falling=True)
+    if sharp is not None and sharp.size >= SHARP:
+        # Near the start of a log no window holds the level before the fall; complete separation still shows it.
+        real, peak = True, sharp.before
+    floor = run.reward_range.low if run.reward_range is not None else min(float(reward.values.min()), 0.0)
+    share = (peak - level) / (peak - floor) if peak > floor else 0.0
     severity = limits.grade("share", share) if real else None
-    if severity == Severity.WARNING and gains > 1.0 and share > 2 * limits.at("share", Severity.WARNING):
-        severity = Severity.CRITICAL
     if severity is None:
         return Finding(severity=None, says=f"reward holds its best level ({peak:.3g} held, {level:.3g} late)",
                        numbers={"peak": peak, "late": level, "share": share}, metrics=("reward.mean",))
-    if drops:
+    if sharp is not None and sharp.size >= SHARP:
+        since = sharp.onset
+    elif drops:
         fall = max(drops, key=lambda s: -s.jump)
         since = Onset(fall.step, fall.low, fall.high)
     else:
@@ -48,8 +55,7 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
         since = onset(reward.steps[after], reward.values[after], direction=-1) or Onset(top, float(reward.steps[best]), top)
     return Finding(
         severity=severity,
-        says=f"reward fell from {peak:.3g}, held around step {reward.steps[min(best + width // 2, len(reward) - 1)]:g}, "
-        f"to {level:.3g}",
+        says=f"reward fell from a held {peak:.3g} to {level:.3g}, {share:.0%} of what it had earned",
         numbers={"peak": peak, "late": level, "share": share},
         metrics=("reward.mean",),
         onset=since,
@@ -58,9 +64,3 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
         would_decide=("whether data or reward changed at that step",),
     )
 
-
-def _scale(run: Run, peak: float, low: float, least: float) -> float:
-    """What a fall is measured against: the attainable range where known, else the level or the range travelled."""
-    if run.reward_range is not None:
-        return run.reward_range.high - run.reward_range.low
-    return max(abs(peak), peak - low, peak - least)

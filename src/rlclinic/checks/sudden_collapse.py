@@ -14,7 +14,8 @@ A change of data or reward made on purpose at that step.
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.model import Evidence, Finding, Onset, Run, Severity
+from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.stats.cliff import cliff as complete_fall
 from rlclinic.stats.level import late
 from rlclinic.stats.shift import steps_found
 
@@ -26,18 +27,19 @@ COMPANIONS = ("entropy.mean", "length.response.mean", "kl.ref", "grad.norm", "mi
 def sudden_collapse(run: Run, limits: Limits) -> Finding:
     reward = run["reward.mean"].finite
     now = late(reward.values, 0.15)
-    floor = float(reward.values.min())
-    cliff = None
-    for step in steps_found(reward.steps, reward.values):
-        before = reward.values[reward.steps < step.step]
-        level = float(np.median(before[-max(5, len(before) // 3) :])) if len(before) else step.before
-        scale = run.reward_range.high - run.reward_range.low if run.reward_range else max(level - floor, abs(level))
-        lost = (level - now) / scale if scale > 0 else 0.0
-        if step.jump < 0 and step.size >= limits["size"] and lost >= limits["lost"] and (cliff is None or -step.jump > -cliff[0].jump):
-            cliff = (step, level, lost)
-    if cliff is None:
+    falls = [
+        (step.size, _before(reward.steps, reward.values, step.step), Onset(step.step, step.low, step.high))
+        for step in steps_found(reward.steps, reward.values)
+        if step.jump < 0
+    ]
+    whole = complete_fall(reward.steps, reward.values, falling=True)
+    if whole is not None:
+        falls.append((whole.size, whole.before, whole.onset))
+    judged = [(_lost(run, level, now, float(reward.values.min())), size, level, at) for size, level, at in falls]
+    cliffs = [one for one in judged if one[0] >= limits["lost"] and one[1] >= limits["size"]]
+    if not cliffs:
         return Finding(severity=None, says="no cliff in the reward", numbers={}, metrics=("reward.mean",))
-    step, level, lost = cliff
+    lost, size, level, at = max(cliffs, key=lambda one: (one[0], -one[3].step))
     near = 0.03 * float(reward.steps[-1] - reward.steps[0]) + float(np.median(np.diff(reward.steps)))
     moved = []
     for metric in COMPANIONS:
@@ -45,18 +47,29 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
         if column is None or len(column.finite) < 20:
             continue
         c = column.finite
-        jumps = [s for s in steps_found(c.steps, c.values) if abs(s.step - step.step) <= near and s.size >= limits["size"]]
+        jumps = [s for s in steps_found(c.steps, c.values) if abs(s.step - at.step) <= near and s.size >= limits["size"]]
         if jumps:
             moved.append((jumps[0].step, column.key))
     with_it = ", ".join(key for _, key in sorted(moved)[:3])
     told = f"; with it {with_it}" if with_it else "; nothing else jumped with it"
     return Finding(
         severity=Severity.CRITICAL,
-        says=f"reward fell from {level:.3g} to {now:.3g} around step {step.step:g} and stayed there{told}",
-        numbers={"before": level, "late": now, "lost": lost, "size": step.size},
+        says=f"reward fell from {level:.3g} to {now:.3g} around step {at.step:g} and stayed there{told}",
+        numbers={"before": level, "late": now, "lost": lost, "size": size},
         metrics=("reward.mean", *(m for m in COMPANIONS if m in run and any(k == run[m].key for _, k in moved))),
-        onset=Onset(step.step, step.low, step.high),
-        evidence=Evidence(step.size, None, "step against a smooth curve, BIC, AR(1)-whitened"),
+        onset=at,
+        evidence=Evidence(size, None, "a step or a complete separation of levels, in noise deviations"),
         remedies=("roll_back", "lower_learning_rate") if moved else ("score_gold_answers", "roll_back"),
         would_decide=("what changed at that step: configuration, code, data, reward service",),
     )
+
+
+def _before(steps: Floats, values: Floats, at: float) -> float:
+    earlier = values[steps < at]
+    return float(np.median(earlier[-max(5, len(earlier) // 3) :])) if len(earlier) else float("nan")
+
+
+def _lost(run: Run, level: float, now: float, lowest: float) -> float:
+    """What was lost for good, as a share of what had been earned above the lowest attainable (or seen) reward."""
+    floor = run.reward_range.low if run.reward_range is not None else min(lowest, 0.0)
+    return (level - now) / (level - floor) if level > floor else 0.0

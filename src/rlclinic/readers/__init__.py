@@ -287,7 +287,8 @@ def _column(log: Log, series: Series, metric: str, key: str, steps: Floats, fres
         at, values = at[ranked], values[ranked]
         last = np.append(np.diff(at) > 0, True)
         at, values = at[last], values[last]
-    resolution = 0.0 if series.decimals is None else 10.0**-series.decimals
+    # One decimal and none are how Python prints a plain 0.0 or an integer, not a format that rounds.
+    resolution = 0.0 if series.decimals is None or series.decimals < 2 else 10.0**-series.decimals
     return Column(metric=metric, key=key, steps=at, values=values, resolution=resolution)
 
 

@@ -106,6 +106,7 @@ class Console:
         self._loop: list[dict[str, object]] = []
         self._prose: dict[str, object] = {}
         self._counted: list[tuple[float, dict[str, object]]] = []
+        self._shapes: set[tuple[str, ...]] = set()
         self._heading = ""
         self._section: str | None = None
         self._taken: str | None = None
@@ -208,8 +209,6 @@ class Console:
         return float(label[2])
 
     def _take(self, pairs: Mapping[str, object], label: float | None, whole: bool) -> None:
-        if len(pairs) < 2:
-            return
         for wrapper in ("data", "metrics"):
             inner = pairs.get(wrapper)
             if isinstance(inner, Mapping) and len(pairs) <= 3:
@@ -220,9 +219,13 @@ class Console:
         if "train_runtime" in pairs:
             self.told.facts["train_runtime"] = str(pairs["train_runtime"])[:40]
             return
-        numeric = [k for k, v in pairs.items() if isinstance(v, str) and number(v) is not None]
-        if len(numeric) < 2 or "top_p" in pairs or not metric_like(numeric):
-            return
+        shape = tuple(pairs)
+        if shape not in self._shapes:
+            numeric = [k for k, v in pairs.items() if isinstance(v, str) and number(v) is not None]
+            if len(numeric) < 2 or "top_p" in pairs or not metric_like(numeric):
+                return
+            if len(self._shapes) < 1000:
+                self._shapes.add(shape)
         if self._section is not None:
             self._taken = self._taken or self._section
             if self._taken != self._section:
@@ -256,10 +259,9 @@ class Console:
             key, _, token = part.rpartition(":")
             if token[-1:] == ")" and "(" in token:
                 token = token[token.index("(") + 1 : -1]
-            value = number(token) if key else None
-            if value is None:
+            if not key:
                 continue
-            if key[-1] == ")" and (scaled := _SCALED.fullmatch(key)):
+            if key[-1] == ")" and (scaled := _SCALED.fullmatch(key)) and (value := number(token)) is not None:
                 places = (decimals(token) or 0) + max(0, -int(scaled[2].partition("e")[2]))
                 key, token = scaled[1], f"{value * float(scaled[2]):.{min(places, 30)}f}"
             if key in row:
@@ -337,6 +339,7 @@ class Console:
             self._abandon()
         if not self.rows.rows:
             self._fall_back()
+            self.text_lines *= not self.rows.rows
         if not self.rows.rows and not self.told.ending:
             return None
         if self._others:
@@ -369,7 +372,6 @@ class Console:
 
     def _fall_back(self) -> None:
         """Loop prints and run summaries, which mean something only where no metric line was found."""
-        self.text_lines = 0
         alike = Counter(frozenset(row) for row in self._loop)
         if alike and (best := alike.most_common(1)[0])[1] >= 2:
             for row in self._loop:

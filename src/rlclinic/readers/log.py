@@ -93,6 +93,8 @@ def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) ->
         return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said)
     if form == "document":
         whole = text.read(DOCUMENT_LIMIT + 1).lstrip("\ufeff")
+        if len(sample) >= SNIFF // 4 and "\n" not in sample.strip() and re.search(r"\n\s*\{", whole):
+            return read_jsonl(_lines(io.StringIO(whole), RECORD_LIMIT, said), label, said)
         return read_document(whole, label, said)
     if form in (",", ";", "\t"):
         return read_csv(_lines(text, LINE_LIMIT, said), label, form, said, run)

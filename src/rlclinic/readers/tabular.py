@@ -11,7 +11,7 @@ from dataclasses import replace
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
 from rlclinic.readers.literal import scan
-from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.rows import STEP_KEYS, Log, Rows
 from rlclinic.readers.tokens import Printed, metric_like, number
 
 DOCUMENT_LIMIT = 256 << 20
@@ -40,6 +40,7 @@ _ROLLOUT_KEYS = frozenset(
         "conversation",
     ]
 )
+_BETWEEN = re.compile(r"[\s,]*")
 _HISTORY = re.compile(r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])')
 _LONG_FORM = frozenset({"key", "metric", "name", "tag", "metric_name"})
 _LONG_VALUE = frozenset({"value", "metric_value"})
@@ -142,14 +143,11 @@ def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
     warnings = list(said)
     rows = Rows()
     if text[begin : begin + 1] == "[":
-        records, end, cut = _records(text, begin + 1)
-        return _listed(rows, records, path, warnings, "json_history", {}, cut=cut)
+        return _listed(_Array(text, begin + 1), path, warnings, "json_history")
     history = _HISTORY.search(text)
     if history:
-        records, end, cut = _records(text, history.end())
-        around = _around(text[: history.end()] + text[end:] if end - history.end() > 0 else text)
-        state = history[1] == "log_history"
-        return _listed(rows, records, path, warnings, "trainer_state" if state else "json_history", around, cut=cut)
+        form = "trainer_state" if history[1] == "log_history" else "json_history"
+        return _listed(_Array(text, history.end()), path, warnings, form)
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -164,32 +162,36 @@ def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
         return rows.finish(path=path, format="json_history", warnings=warnings)
     numbers = [k for k, v in document.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
     flat = sum(isinstance(v, (int, float)) for v in document.values()) * 2 > len(document)
-    if flat and len(numbers) >= 2 and metric_like(numbers) and ("_step" in document or any("/" in k for k in numbers)):
+    stepped = any(key in document for key in STEP_KEYS)
+    if flat and len(numbers) >= 2 and metric_like(numbers) and (stepped or any("/" in key for key in numbers)):
         rows.add(document)
+        if "step" in document:
+            return rows.finish(path=path, format="jsonl", warnings=warnings)
         warnings.append(Warn("summary_only", "only the last value of each metric is known"))
         return rows.finish(path=path, format="summary", warnings=warnings)
     raise _refuse(path, "a configuration, not metrics", "give the log of the run, and this file as its configuration")
 
 
-def _records(text: str, place: int) -> tuple[Iterator[dict[str, object]], int, list[bool]]:
-    """The objects of a JSON array from ``place`` on, where the array ends, and whether it was cut."""
-    decode = json.JSONDecoder().raw_decode
-    blank = re.compile(r"[\s,]*")
-    found: list[dict[str, object]] = []
-    cut = [False]
-    while True:
-        gap = blank.match(text, place)
-        place = gap.end() if gap else place
-        if text[place : place + 1] == "]":
-            break
-        try:
-            record, place = decode(text, place)
-        except (ValueError, RecursionError):
-            cut[0] = True
-            break
-        if isinstance(record, dict):
-            found.append(record)
-    return iter(found), place, cut
+class _Array:
+    """The objects of a JSON array, decoded one at a time; ``end`` is where it stopped, ``cut`` whether torn."""
+
+    def __init__(self, text: str, place: int) -> None:
+        self.text, self.end, self.cut = text, place, False
+
+    def __iter__(self) -> Iterator[dict[str, object]]:
+        decode = json.JSONDecoder().raw_decode
+        while True:
+            gap = _BETWEEN.match(self.text, self.end)
+            self.end = gap.end() if gap else self.end
+            if self.text[self.end : self.end + 1] == "]":
+                return
+            try:
+                record, self.end = decode(self.text, self.end)
+            except (ValueError, RecursionError):
+                self.cut = True
+                return
+            if isinstance(record, dict):
+                yield record
 
 
 def _around(text: str) -> dict[str, float]:
@@ -203,15 +205,9 @@ def _around(text: str) -> dict[str, float]:
     }
 
 
-def _listed(
-    rows: Rows,
-    records: Iterable[dict[str, object]],
-    path: str,
-    said: list[Warn],
-    form: str,
-    around: Mapping[str, float],
-    cut: list[bool],
-) -> Log:
+def _listed(records: _Array, path: str, said: list[Warn], form: str) -> Log:
+    rows = Rows()
+    start = records.end
     count = answers = 0
     for record in records:
         count += 1
@@ -221,7 +217,7 @@ def _listed(
         raise _refuse(
             path, "saved answers (rollouts), not metrics", "give the log of the run; rollouts are read beside it"
         )
-    if cut[0]:
+    if records.cut:
         said.append(Warn("broken_lines", "the document is cut off; the rows before the cut are read"))
     if not rows.rows or not _trains(rows):
         raise _refuse(
@@ -229,6 +225,7 @@ def _listed(
             f"{count} JSON records without a training metric",
             "give the file to which the trainer logs its metrics",
         )
+    around = _around(records.text[:start] + records.text[records.end :])
     planned, spacing = around.get("max_steps"), around.get("logging_steps")
     log = rows.finish(
         path=path,

@@ -297,6 +297,8 @@ def _remarks(column: Column, found_in: str = "") -> tuple[str, ...]:
         remarks.append("zero by construction" + (f": {plain(column.because)}" if column.because else ""))
     elif column.status == "filtered":
         remarks.append("after filtering" + (f": {plain(column.because)}" if column.because else ""))
+    if len(column) == 1:
+        remarks.append(f"one value, at step {_step(column.steps[0])}")
     if found_in:
         remarks.append(found_in)
     return tuple(remarks)
@@ -370,8 +372,8 @@ def _part(name: str, column: Column) -> str:
 
 
 def _which_score(run: Run) -> str:
-    key = plain(run["eval.score"].key, _KEY)
-    return f"{key}: {plain(run.eval_rule)}" if run.eval_rule else key
+    key, rule = plain(run["eval.score"].key, _KEY), plain(run.eval_rule)
+    return rule if rule.startswith(key) else ": ".join(part for part in (key, rule) if part)
 
 
 def _tone(word: str) -> Tone:

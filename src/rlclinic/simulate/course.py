@@ -21,6 +21,7 @@ from rlclinic.simulate.shapes import autoregressive, logged_steps
 
 EVAL_ITEMS = 500
 PROMPT_TOKENS = 120.0
+MIDDLE = 0.5
 ON_POLICY = "each batch gets a single on-policy update, so the ratio is 1"
 _LAST_OF_INTERVAL = ("grad.norm", "optim.lr", "tokens.total")
 
@@ -37,7 +38,7 @@ class Latent:
     spread: Floats
     """Concentration a + b of the Beta distribution of pass rates over prompts: small means all-or-nothing prompts."""
     ties: Floats
-    """Share of groups whose answers are all equal whatever their pass rate."""
+    """Share of groups whose answers all earn the middle of a coarse score; the others are right or wrong."""
     entropy: Floats
     kl: Floats
     gradient: Floats
@@ -155,17 +156,21 @@ def observe(x: Latent, r: Recipe, rng: np.random.Generator, phi: float, every: i
     mean = np.where(broken, 0.0, np.clip(x.pass_rate, 0.0, 1.0))
     bounded = np.clip(mean, 1e-9, 1.0 - 1e-9)
 
+    tied = np.round(np.clip(x.ties + 0.03 * (x.ties > 0) * noise[2], 0.0, 1.0) * r.groups)
+    free = r.groups - tied
     alike = 1.0 / (1.0 + x.spread)
-    alike = alike + (1.0 - alike) * x.ties
-    reward_sd = np.sqrt(mean * (1.0 - mean) * (alike + (1.0 - alike) / r.group_size) / r.groups)
-    right = np.clip(np.round((mean + reward_sd * noise[0]) * answers), 0, answers)
-    reward = right / answers
+    reward_sd = np.sqrt(mean * (1.0 - mean) * (alike + (1.0 - alike) / r.group_size) / np.maximum(free, 1.0))
+    right = np.clip(np.round((mean + reward_sd * noise[0]) * free * r.group_size), 0, free * r.group_size)
+    wrong = free * r.group_size - right
+    middling = tied * r.group_size
+    reward = (right + MIDDLE * middling) / answers
+    variance = np.maximum((right + MIDDLE**2 * middling) / answers - reward**2, 0.0)
 
-    dead = x.ties + (1.0 - x.ties) * zero_variance_share(bounded, x.spread, r.group_size)
-    dead_sd = np.sqrt(np.clip(dead * (1.0 - dead), 0.0, None) / r.groups)
-    live = np.round((1.0 - dead - dead_sd * noise[1]) * r.groups)
+    dead = zero_variance_share(bounded, x.spread, r.group_size)
+    dead_sd = np.sqrt(np.clip(dead * (1.0 - dead), 0.0, None) / np.maximum(free, 1.0))
+    live = np.round((1.0 - dead - dead_sd * noise[1]) * free)
     # Each live group holds a right and a wrong answer; a count that fills no whole groups leaves one alive.
-    live = np.clip(live, right % r.group_size != 0, np.minimum(np.minimum(right, answers - right), r.groups))
+    live = np.clip(live, right % r.group_size != 0, np.minimum(np.minimum(right, wrong), free))
     live_share = live / r.groups
     group_std = live_share * np.clip(_live_std(bounded, x.spread, r.group_size) * (1.0 + 0.04 * noise[2]), 0.0, 0.75)
 
@@ -207,10 +212,10 @@ def observe(x: Latent, r: Recipe, rng: np.random.Generator, phi: float, every: i
         "tokens.total": np.cumsum(np.round((length + PROMPT_TOKENS) * answers)),
         "tokens.step": np.round((length + PROMPT_TOKENS) * answers),
         "reward.mean": reward,
-        "reward.std": np.sqrt(reward * (1.0 - reward) * answers / (answers - 1.0)),
+        "reward.std": np.sqrt(variance * answers / (answers - 1.0)),
         "reward.group_std": group_std,
-        "reward.min": (right >= answers) * 1.0,
-        "reward.max": (right > 0) * 1.0,
+        "reward.min": np.where(wrong > 0, 0.0, np.where(tied > 0, MIDDLE, 1.0)),
+        "reward.max": np.where(right > 0, 1.0, np.where(tied > 0, MIDDLE, 0.0)),
         "group.zero_var_frac": 1.0 - live_share,
         "advantage.mean": advantage_mean,
         "advantage.min": -extreme,

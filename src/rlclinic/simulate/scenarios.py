@@ -71,8 +71,8 @@ def _all_wrong(x: Latent) -> dict[str, float | None]:
 
 
 def _discrete_middle(x: Latent) -> dict[str, float | None]:
-    x.ties[:] = 0.85
-    x.spread[:] = 12.0
+    x.ties[:] = 0.80
+    x.held_out = 0.42 + 0.05 * x.done
     return {"zero_variance_discrete_middle": 1.0}
 
 
@@ -245,7 +245,7 @@ SICK: Mapping[str, Recipe] = {
         PLAIN, says="the prompts are too hard", alter=_all_wrong, may=(*_DEAD[1:], "grad_spikes")
     ),
     "zero_variance_discrete_middle": but(
-        PLAIN, says="answers of a group are copies at a middling reward", start=0.42, goal=0.56, alter=_discrete_middle
+        PLAIN, says="whole groups earn the same middling score", start=0.42, alter=_discrete_middle, may=_STILL
     ),
     "reward_saturated": but(
         PLAIN,

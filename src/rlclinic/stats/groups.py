@@ -94,8 +94,10 @@ def fit_beta_binomial(mean: float, group_std: float, group_size: int, *, ddof: i
 
 def beta_binomial_zero_variance(mean: float, group_std: float, group_size: int, *, ddof: int = 1) -> float | None:
     """Estimated share of groups without spread, from the mean reward and the mean WITHIN-group standard deviation of
-    0/1 rewards; None where ``fit_beta_binomial`` cannot tell, and then only the lower bound is known. Measured
-    error: under 0.01 for beta-shaped difficulty; low by up to 0.03 when 60 % of the prompts are nearly hopeless or nearly
-    certain, and by up to 0.06 when they are exactly so."""
+    0/1 rewards; None where ``fit_beta_binomial`` cannot tell, and then only the lower bound is known.
+
+    Measured error: under 0.01 for beta-shaped difficulty; low by up to 0.03 when 60 % of the prompts are nearly
+    hopeless or nearly certain, by up to 0.06 when they are exactly so.
+    """
     fitted = fit_beta_binomial(mean, group_std, group_size, ddof=ddof)
     return None if fitted is None else fitted.share_at(group_size)

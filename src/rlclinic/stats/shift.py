@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -18,6 +17,8 @@ from rlclinic.stats.curve import (
     bin_edges,
     bin_means,
     running_median,
+    shape_gains,
+    shapes,
     standardise,
     tidy,
     whiten,
@@ -487,14 +488,14 @@ def _departure(z: Floats, direction: int) -> _Departure | None:
     """Best shape and position of a change in ``direction`` of equally spaced, spike-free points; None below t = 3."""
     z = direction * z
     n = len(z)
-    shapes = _shapes(n)
+    family = shapes(n)
     phi = 0.0
     for _ in range(3):
-        gains, sizes, noise = _shape_gains(shapes, z, phi)
+        gains, sizes, noise = shape_gains(family, z, phi)
         row, at = (int(i) for i in np.unravel_index(int(np.argmax(gains)), gains.shape))
         if not gains[row, at] > 0.0:
             return None
-        residuals = z - sizes[row, at] * np.concatenate((np.zeros(at), shapes.kernels[row, : n - at]))
+        residuals = z - sizes[row, at] * np.concatenate((np.zeros(at), family.kernels[row, : n - at]))
         residuals = residuals - residuals.mean()
         limit = 3.5 * spread(residuals)
         phi = lag_one(np.clip(residuals, -limit, limit), 3, lowest=0.0, highest=0.98)
@@ -504,71 +505,3 @@ def _departure(z: Floats, direction: int) -> _Departure | None:
         return None
     allowed = np.flatnonzero((gains >= best - _LEAST_GAIN * s2).any(axis=0))
     return _Departure(at, int(allowed[0]), int(allowed[-1]), residuals)
-
-
-@dataclass(frozen=True, eq=False)
-class _Shapes:
-    """Ways to leave a level, each a kernel (F, n) started at every position, with the sums that whitening needs."""
-
-    kernels: Floats
-    spectra: NDArray[np.complex128]
-    squares: Floats
-    products: Floats
-    totals: Floats
-    """(F, n) of each kernel cut to the points that remain after position i: sum of squares, of lag-one products,
-    sum."""
-
-    def against(self, v: Floats) -> Floats:
-        """(F, n) inner product of ``v`` with each kernel started at each position."""
-        size = 2 * (self.spectra.shape[1] - 1)
-        return np.asarray(np.fft.irfft(np.conj(self.spectra) * np.fft.rfft(v, size), size, axis=1)[:, : len(v)])
-
-
-@lru_cache(maxsize=8)
-def _shapes(n: int) -> _Shapes:
-    u = np.arange(n) / n
-    rows = [np.ones(n)]
-    rows += [1.0 - np.exp(-u / constant) for constant in (0.02, 0.06, 0.2)]
-    rows += [np.minimum(u / length, 1.0) for length in (0.1, 0.3, 1.0)]
-    kernels = np.array(rows)
-    products = np.zeros_like(kernels)
-    products[:, 1:] = np.cumsum(kernels[:, 1:] * kernels[:, :-1], axis=1)
-    return _Shapes(
-        kernels,
-        np.fft.rfft(kernels, 1 << (2 * n - 1).bit_length(), axis=1),
-        np.cumsum(kernels**2, axis=1)[:, ::-1],
-        products[:, ::-1],
-        np.cumsum(kernels, axis=1)[:, ::-1],
-    )
-
-
-def _shape_gains(shapes: _Shapes, z: Floats, phi: float) -> tuple[Floats, Floats, float]:
-    """(gain (F, n), size (F, n), noise): fall of the whitened sum of squares by each upward shape at each position
-    beside a constant level, its height, and that sum without any shape."""
-    n = len(z)
-    one = _precision(np.ones(n), phi)
-    level = float(one.sum())
-    centred = z - float(one @ z) / level
-    weighted = _precision(centred, phi)
-    last = shapes.kernels[:, ::-1]
-    full = (1.0 + phi * phi) * shapes.squares - 2.0 * phi * shapes.products - phi * phi * last**2
-    full[:, 0] -= phi * phi * shapes.kernels[:, 0] ** 2
-    common = shapes.against(one)
-    weight = full - common**2 / level
-    usable = weight > 1e-6 * np.maximum(full, 1e-300)
-    usable[:, max(1, n - 3) :] = False
-    usable[0, :3] = False
-    number = shapes.against(weighted)
-    usable &= number > 0.0
-    size = np.where(usable, number / np.where(usable, weight, 1.0), 0.0)
-    return size * np.where(usable, number, 0.0), size, float(weighted @ centred)
-
-
-def _precision(v: Floats, phi: float) -> Floats:
-    """(n,) the AR(1) precision matrix (unit innovations) applied to a vector."""
-    out = (1.0 + phi * phi) * v
-    out[0] -= phi * phi * v[0]
-    out[-1] -= phi * phi * v[-1]
-    out[1:] -= phi * v[:-1]
-    out[:-1] -= phi * v[1:]
-    return np.asarray(out)

@@ -19,8 +19,8 @@ _PHIS = np.array([0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.985, 
 _CURVED_FROM = 36
 """Points below which only a straight line is fitted (statistics study, section 1)."""
 _LAGS = 160
-"""Distances over which pairwise slopes are taken; all of them up to 161 points (ours: at 400 and 2000 points the slope
-is within 0.1 of its own standard error of the slope over all pairs)."""
+"""Distances over which pairwise slopes are taken; all of them up to 161 points (ours: at 400 and 1000 points the slope
+then differs from the one over all pairs by 0.09 of its standard error, 0.23 at most in 30 series)."""
 _NOISELESS = 100.0
 """Change over residual spread from which the residuals are the misfit of the curve rather than noise, so that their
 autocorrelation says nothing (ours: without it a smooth noise-free rise would be undecided)."""
@@ -83,8 +83,9 @@ def trend(
     points: undecided.
 
     Residuals come from a line or a spline of 3 to 9 columns, chosen by a BIC that also allows AR(1) noise: around a
-    line, a curved trend would count as autocorrelation and hide itself. Measured false positives at level 0.01: 0 to 1
-    % for lag-one correlations up to 0.9 from 100 points on.
+    line, a curved trend would count as autocorrelation and hide itself. Measured false positives at level 0.01 and
+    lag-one correlation 0, 0.5, 0.9: below 1.2 % from 60 points on, but 2 % at 0.9 and 60 points, where only a quarter
+    of the series has 8 effective points.
     """
     x, y = tidy(steps, values)
     n = len(y)

@@ -9,12 +9,9 @@ from typing import Literal, TypeAlias
 
 from rlclinic.errors import UnknownName, nearest
 from rlclinic.model import Framework, Knob, Scalar
-from rlclinic.tables import KnobRow, knobs, load, table_name, within
+from rlclinic.names.rows import LONGEST, KnobRow, knobs, load, table_name, within
 
 Origin: TypeAlias = Literal["config", "log", "given", "default"]
-
-LONGEST = 200
-"""Characters of a name or a text value that are looked at (ours: the longest in real configurations has about 90)."""
 
 
 def spell(knob: str, framework: Framework | None) -> KnobRow | None:
@@ -64,7 +61,9 @@ def _shown(value: Scalar, style: str) -> str:
         return str(value).lower() if style in ("flags", "switches") else str(value)
     if isinstance(value, (int, float)):
         return repr(value)
-    return json.dumps(value) if style == "python" or not re.fullmatch(r"[\w.\-/]+", value) else value
+    return (
+        json.dumps(value, ensure_ascii=False) if style == "python" or not re.fullmatch(r"[\w.\-/]+", value) else value
+    )
 
 
 def flags(text: str) -> dict[str, object]:

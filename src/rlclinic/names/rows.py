@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "tables"
+LONGEST = 200
+"""Characters of a key or a text value that are looked at (ours: the longest key in the real logs read has about 90)."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +132,18 @@ def reference(id: str) -> Reference:
 
 
 def remedy(id: str, framework: Framework | None = None) -> Remedy:
-    """The remedy, in the words of ``framework`` where its table has its own; raises ``UnknownName``."""
+    """The remedy, in the words of ``framework`` where its table has its own; raises ``UnknownName``.
+
+    Where the framework has a text of its own (``writes``), changes of settings that it lacks are left out.
+    """
     row = _found("remedies", id, "remedy")
-    turns = (Turn(name, **(how if isinstance(how, dict) else {"to": how})) for name, how in row.pop("set", {}).items())
-    plain = Remedy(id=id, set=tuple(turns), references=tuple(row.pop("references", ())), **row)
-    return replace(plain, **load(table_name(framework)).remedies.get(id, {}))
+    table = load(table_name(framework))
+    own = dict(table.remedies.get(id, {}))
+    changes = {**row, **own}.get("set", {})
+    turns = tuple(Turn(name, **(how if isinstance(how, dict) else {"to": how})) for name, how in changes.items())
+    if own.get("writes"):
+        turns = tuple(turn for turn in turns if turn.knob in table.knobs)
+    return Remedy(**{**row, **own, "id": id, "set": turns, "references": tuple(row["references"])})
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 
 from rlclinic.errors import UnknownName, nearest
 from rlclinic.model import Framework, Knob, Undecided
-from rlclinic.spelling import default_knobs, flags, read_knobs, spell, write
-from rlclinic.tables import (
+from rlclinic.names.rows import (
+    LONGEST,
     KnobRow,
     Metric,
     MetricRow,
@@ -36,6 +36,7 @@ from rlclinic.tables import (
     table_name,
     within,
 )
+from rlclinic.names.spelling import default_knobs, flags, read_knobs, spell, write
 
 __all__ = [
     "EVAL_RULES",
@@ -72,9 +73,6 @@ __all__ = [
 ]
 
 Role: TypeAlias = Literal["metric", "component_mean", "component_std", "evaluation"]
-
-LONGEST = 200
-"""Characters of a key or a text value that are looked at (ours: the longest key seen in real logs has about 90)."""
 
 
 @dataclass(frozen=True)
@@ -203,8 +201,9 @@ def _bounded(framework: Framework, keys: set[str], complete: bool) -> Framework:
 
 
 def _plain(key: str) -> str:
-    # W&B's charts prefix the run's name, MLflow spells @ as _at_
-    return re.sub(r"_at_(?=\d{1,6}(?:/|$))", "@", key[-LONGEST:].rsplit(" - ", 1)[-1].strip())
+    # W&B's charts prefix the run's name, MLflow spells @ as _at_, notebook tables put spaces around slashes
+    key = key[-LONGEST:].rsplit(" - ", 1)[-1].strip().replace(" / ", "/")
+    return re.sub(r"_at_(?=\d{1,6}(?:/|$))", "@", key)
 
 
 def strip(key: str) -> tuple[str, Literal["train", "eval"]]:
@@ -222,36 +221,20 @@ def strip(key: str) -> tuple[str, Literal["train", "eval"]]:
     return key, scope
 
 
-_SCORE = frozenset(
-    {
-        "acc",
-        "accuracy",
-        "accuracies",
-        "exact",
-        "em",
-        "pass",
-        "pass1",
-        "success",
-        "solve",
-        "solved",
-        "correct",
-        "win",
-        "f1",
-    }
-)
-_PLAIN = frozenset({"reward", "rewards", "score", "scores", "return"})
+_RIGHT = re.compile(r"acc|accuracy|accuracies|exact|em|pass1?|success|solved?|correct|win|f1")
+_REWARD = re.compile(r"rewards?|scores?|return")
 _NO_SCORE = re.compile(
-    r"(?:len|lengths?|loss|losses|runtime|time|seconds?|samples|steps?|epoch|entropy|clip|clipped|ratio|std|var|variance"
+    r"len|lengths?|loss|losses|runtime|time|seconds?|samples|steps?|epoch|entropy|clip|clipped|ratio|std|var|variance"
     r"|kl|zero|frac|grad|norm|lr|tokens?|tools?|min|max|terminated|memory|truncated|count|freq|size|sampling|ppl"
-    r"|perplexity|num|format|turns|worst|maj|best)"
+    r"|perplexity|num|format|turns|worst|maj|best"
 )
 _HELD = ("heldout", "held_out", "held-out", "holdout", "hold_out", "test/", "test_")
 
 EVAL_RULES = (
     "the key that was named",
     "an accuracy, exact match or pass rate on a set called held-out or test",
-    "verl val-core accuracy with the most answers per prompt",
-    "verl val-core reward with the most answers per prompt",
+    "verl validation accuracy (val-core first) with the most answers per prompt",
+    "verl validation reward (val-core first) with the most answers per prompt",
     "OpenRLHF pass rate of one answer per prompt",
     "an accuracy, exact match or pass rate of an evaluation",
     "the reward of an evaluation",
@@ -277,12 +260,12 @@ def evaluation_rank(key: str, named: str | None = None) -> tuple[int, int, int] 
     low = plain.lower()
     core = re.fullmatch(r"val-(core|aux)/.{1,150}/([^/]{1,60})/mean@(\d{1,6})", low)
     if core:
-        accurate = bool(_SCORE.intersection(re.split(r"[^a-z0-9]+", core[2])))
+        accurate = any(map(_RIGHT.fullmatch, re.split(r"[^a-z0-9]+", core[2])))
         return (2 if accurate else 3), int(core[1] == "aux"), -int(core[3])
     if low.startswith(("val-core/", "val-aux/", "rewards/")):
         return None
     words = set(re.split(r"[^a-z0-9]+", low))
-    right, plainly = bool(words & _SCORE), bool(words & _PLAIN)
+    right, plainly = any(map(_RIGHT.fullmatch, words)), any(map(_REWARD.fullmatch, words))
     held = low.startswith(_HELD) or any(word in low for word in _HELD[:5])
     val = low.startswith(("val/", "val_", "valid/", "validation/", "validation_")) and (right or plainly)
     if not (held or val or low.startswith(("eval/", "eval_"))) or any(map(_NO_SCORE.fullmatch, words)):
@@ -336,9 +319,10 @@ def translate(key: str, framework: Framework | None, knobs: Mapping[str, Knob]) 
         tables.append(load("generic"))
     score = evaluation_rank(key)
     for behind, table in enumerate(tables):
-        for form in dict.fromkeys((whole, bare)):
+        words = re.sub(r"[\s\-]+", "_", bare.lower())
+        for form in dict.fromkeys((whole, bare) if table.name != "generic" else (bare, words)):
             rows, part = _rows(table, form)
-            if rows and not (form == bare and scope == "eval"):
+            if rows and not (form != whole and scope == "eval"):
                 return _decide(key, rows, part, table, framework, knobs, 100 * behind)
     if score is not None:
         return Meaning("eval.score", None, "evaluation", 1.0, "", "", "", score[0], key)

@@ -1,0 +1,81 @@
+"""A fall or rise so complete that no curve is needed to see it: everything after lies beyond everything just before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike
+
+from rlclinic.model import Floats, Onset
+from rlclinic.stats.curve import running_median, tidy
+from rlclinic.stats.evidence import spread
+
+LEAST = 3
+"""Points that must have held the level before, so that a cliff may lie near the start of a log, where the step scan
+has no margin (ours)."""
+BEFORE = 10
+"""Most points of the level before (ours)."""
+
+
+@dataclass(frozen=True)
+class Cliff:
+    """A change of level with nothing left in between: levels, size in noise deviations, and when."""
+
+    before: float
+    after: float
+    size: float
+    onset: Onset
+
+
+def cliff(steps: ArrayLike, values: ArrayLike, *, falling: bool, most_rows: int = 30) -> Cliff | None:
+    """The largest change after which every value to the end lies beyond every one of the points before it.
+
+    ``steps``, ``values`` (n,), non-finite dropped, three to ten points before, at least five after, and at most
+    ``most_rows`` rows (or 4 % of the log, at least 2) in between. Complete separation of 3 points from 5 has a chance
+    of 1/56 among exchangeable values and next to none once the levels must differ by several noise deviations, which
+    the caller demands through ``size``. None when there is no such place.
+    """
+    x, y = tidy(steps, values)
+    n = len(y)
+    if n < LEAST + 5:
+        return None
+    y = -y if not falling else y
+    calm = running_median(y, 3) if n >= 60 else y
+    later = np.maximum.accumulate(calm[::-1])[::-1]
+    gap = int(min(most_rows, max(2, round(0.04 * n))))
+    best: Cliff | None = None
+    for i in _starts(calm, later, gap, n):
+        width = min(BEFORE, i)
+        window = calm[i - width : i]
+        # The shortest passage that leaves the two levels apart gives the sharpest onset.
+        after = next((j for j in range(i, min(i + gap, n - 5) + 1) if later[j] < window.min()), None)
+        if after is None:
+            continue
+        rest = calm[after:]
+        level, low = float(np.median(window)), float(np.median(rest))
+        noise = max(float(np.sqrt((_noise(window) ** 2 + _noise(rest) ** 2) / 2)), 1e-9 * abs(level) + 1e-300)
+        found = Cliff(level, low, (level - low) / noise, Onset(float(x[i]), float(x[i - 1]), float(x[after])))
+        if best is None or found.before - found.after > best.before - best.after:
+            best = found
+    if best is None or falling:
+        return best
+    return Cliff(-best.before, -best.after, best.size, best.onset)
+
+
+def _starts(calm: Floats, later: Floats, gap: int, n: int) -> list[int]:
+    """Positions whose points before lie above everything from at most ``gap`` rows later on, largest drops first."""
+    shortest = sliding_window_view(calm, LEAST).min(axis=1)
+    places = np.arange(LEAST, n - 5)
+    if not len(places):
+        return []
+    beyond = later[np.minimum(places + gap, n - 5)]
+    drop = shortest[places - LEAST] - beyond
+    fits = drop > 0
+    order = np.argsort(-drop[fits], kind="stable")
+    return [int(i) for i in places[fits][order][:64]]
+
+
+def _noise(window: Floats) -> float:
+    return max(spread(window), float(np.std(np.diff(window))) / 1.4142135623730951 if len(window) > 2 else 0.0)

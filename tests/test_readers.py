@@ -1,0 +1,736 @@
+"""Every layout and trap of the readers, from lines written for the purpose; the shared corpus is swept where present."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlclinic.errors import CannotRead
+from rlclinic.readers import rundir
+from rlclinic.readers.config import config_from_text, read_config, versions_in
+from rlclinic.readers.log import Log, read_log
+
+LOGS = Path(__file__).parent / "logs"
+CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
+
+
+def read(text: str | bytes) -> Log:
+    return read_log(None, text.encode() if isinstance(text, str) else text)
+
+
+def values(log: Log, key: str) -> list[float]:
+    return log.series[key].values.tolist()
+
+
+def codes(log: Log) -> list[str]:
+    return [w.code for w in log.warnings]
+
+
+def row(step: int, **more: float) -> dict[str, float]:
+    return {"loss": 0.1 * step, "reward": 0.5, "grad_norm": 0.123456789 + step, "learning_rate": 1e-6, **more}
+
+
+# JSON lines
+
+
+def test_jsonl_flat() -> None:
+    log = read("\n".join(json.dumps({"step": s, **row(s)}) for s in (1, 2, 3)))
+    assert log.format == "jsonl"
+    assert log.steps.tolist() == [1, 2, 3]
+    assert log.step_source == "step"
+    assert "step" not in log.series
+    assert log.complete
+
+
+@pytest.mark.parametrize("wrapper", ["data", "metrics"])
+def test_jsonl_wrapped(wrapper: str) -> None:
+    log = read(
+        "".join(json.dumps({"step": s, wrapper: {"actor/entropy": 0.4, "critic/score/mean": s}}) + "\n" for s in (5, 6))
+    )
+    assert log.steps.tolist() == [5, 6]
+    assert values(log, "critic/score/mean") == [5, 6]
+
+
+def test_verl_file_logger_writes_null_for_nan() -> None:
+    log = read(
+        '{"step":1,"data":{"actor/pg_loss":0.5,"critic/score/mean":0}}\n{"step":2,"data":{"actor/pg_loss":null,"critic/score/mean":0}}\n'
+    )
+    assert log.nonfinite == "null"
+    assert log.series["actor/pg_loss"].rows.tolist() == [0]
+
+
+def test_nonfinite_and_numeric_text_are_kept() -> None:
+    log = read(
+        '{"step": "1", "loss": NaN, "reward": "Infinity", "kl": "1e-5", "name": "x"}\n{"step": "2", "loss": 0.5, "reward": 1, "kl": "np.float64(0.25)"}\n'
+    )
+    assert math.isnan(values(log, "loss")[0])
+    assert values(log, "reward") == [math.inf, 1]
+    assert values(log, "kl") == [1e-5, 0.25]
+    assert log.nonfinite == "kept"
+    assert "name" not in log.series
+
+
+def test_junk_blank_and_cut_lines_warn() -> None:
+    log = read('\n{"step": 1, "loss": 0.25, "reward": 1}\nnot json\n\n{"step": 2, "loss": 0.5, "rew')
+    assert "broken_lines" in codes(log)
+    assert values(log, "loss") == [0.25, 0.5]
+    assert values(log, "reward") == [1]
+
+
+def test_a_cut_number_is_never_read() -> None:
+    log = read('{"step": 1, "loss": 0.25, "reward": 1}\n{"step": 2, "loss": 0.5, "reward": 12')
+    assert values(log, "reward") == [1]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "latin-1"])
+def test_encodings(encoding: str) -> None:
+    log = read(
+        (json.dumps({"step": 1, "loss": 0.5, "reward": 1, "who": "é"}, ensure_ascii=False) + "\n").encode(encoding) * 2
+    )
+    assert log.rows >= 1
+    assert values(log, "loss")[0] == 0.5
+
+
+def test_histograms_lists_and_percent_strings_are_skipped() -> None:
+    log = read(
+        '{"step": 1, "loss": 1, "h": {"_type": "histogram", "values": [1]}, "l": [1, 2], "p": "3.2%", "n": {"a": {"b": 2}}}\n'
+        * 2
+    )
+    assert set(log.series) == {"loss", "n/a/b"}
+
+
+def test_bools_count_only_where_the_key_is_numeric_elsewhere() -> None:
+    log = read('{"step": 1, "loss": 1, "ok": true, "done": 0}\n{"step": 2, "loss": 1, "ok": true, "done": true}\n')
+    assert "ok" not in log.series
+    assert values(log, "done") == [0, 1]
+
+
+def test_ms_swift_counter_is_the_step_and_the_plan() -> None:
+    log = read('{"loss": 0.1, "reward": 0.5, "global_step/max_steps": "10/300", "percentage": "3.3%"}\n')
+    assert log.steps.tolist() == [10]
+    assert log.planned_steps == 300
+
+
+def test_backward_steps_are_a_seam_and_stay_in_order() -> None:
+    log = read("".join(json.dumps({"step": s, "reward": i}) + "\n" for i, s in enumerate((1, 2, 3, 2, 3, 4))))
+    assert log.steps.tolist() == [1, 2, 3, 2, 3, 4]
+    assert list(log.seams) == [3]
+    assert "went back from 3 to 2" in log.seams[3]
+
+
+@pytest.mark.parametrize(("step", "code"), [(-1, "negative_steps"), (0.5, "fractional_steps")])
+def test_strange_steps_warn(step: float, code: str) -> None:
+    assert code in codes(
+        read(json.dumps({"step": step, "loss": 1, "reward": 2}) + "\n" + '{"step": 3, "loss": 1, "reward": 2}\n')
+    )
+
+
+def test_repeated_rows_of_several_processes_count_once() -> None:
+    line = '{"step": %d, "loss": 0.1, "reward": 0.123456789}\n'
+    log = read((line % 1) * 4 + (line % 2) * 4)
+    assert log.steps.tolist() == [1, 2]
+    assert "duplicated_rows" in codes(log)
+
+
+def test_a_frozen_run_is_not_a_repeat() -> None:
+    log = read("{'loss': 0.0, 'reward': 0.0, 'learning_rate': 1e-06, 'epoch': 0.0}\n" * 3)
+    assert log.rows == 3
+
+
+def test_supervised_and_rollouts_and_configuration() -> None:
+    assert (
+        read('{"step": 1, "loss": 1.5, "learning_rate": 1e-5, "mean_token_accuracy": 0.6}\n' * 2).kind == "supervised"
+    )
+    assert (
+        read('{"step": 1, "loss": 1.5, "learning_rate": 1e-5, "rewards/chosen": 0.6, "rewards/margins": 1}\n' * 2).kind
+        == "supervised"
+    )
+    with pytest.raises(CannotRead, match="rollouts"):
+        read('{"prompt": "2+2", "completion": "4", "reward": 1.0, "step": 0}\n' * 5)
+    with pytest.raises(CannotRead, match="configuration"):
+        read("learning_rate: 1e-6\nnum_generations: 8\n")
+
+
+def test_key_bounds() -> None:
+    log = read(json.dumps({"step": 1, "loss": 1, "k" * 300: 2, **{f"m{i}": i for i in range(6000)}}) + "\n")
+    assert {"overlong_keys", "too_many_keys"} <= set(codes(log))
+    assert len(log.series) <= 5000
+
+
+# JSON documents
+
+
+def test_trainer_state() -> None:
+    history = [{**row(s), "step": s} for s in (10, 20)] + [{"eval_reward": 0.5, "step": 20}]
+    state = {"global_step": 20, "max_steps": 100, "logging_steps": 10, "log_history": history, "trial_name": None}
+    log = read(json.dumps(state, indent=2))
+    assert (log.format, log.planned_steps, log.nonfinite) == ("trainer_state", 100, "filtered")
+    assert log.config["logging_steps"] == 10
+    assert log.steps.tolist() == [10, 20, 20]
+
+
+def test_cut_trainer_state_gives_the_rows_before_the_cut() -> None:
+    text = json.dumps(
+        {"max_steps": 9, "log_history": [{"step": s, "loss": s, "reward": 1} for s in range(1, 6)]}, indent=2
+    )
+    log = read(text[:-60])
+    assert 0 < log.rows < 5
+    assert "broken_lines" in codes(log)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [{"step": 1, "reward": 0.1, "loss": 2}, {"step": 2, "reward": 0.2, "loss": 2}],
+        {"history": [{"step": 1, "reward": 0.1, "loss": 2}, {"step": 2, "reward": 0.2, "loss": 2}]},
+        {"step": [1, 2], "reward": [0.1, 0.2], "loss": [2, 2]},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_json_histories(document: object, indent: int | None) -> None:
+    log = read(json.dumps(document, indent=indent))
+    assert log.steps.tolist() == [1, 2]
+    assert values(log, "reward") == [0.1, 0.2]
+
+
+def test_wandb_summary_says_it_holds_last_values_only() -> None:
+    log = read(
+        '{"train/reward": 0.5, "train/kl": 0.1, "_step": 7, "train/global_step": 6, "h": {"_type": "histogram"}}'
+    )
+    assert "summary_only" in codes(log)
+    assert log.steps.tolist() == [6]
+
+
+# CSV and tables
+
+
+def test_csv_wide() -> None:
+    log = read("step,reward,loss\n1,0.5,\n2,0.25,0.1\n")
+    assert log.format == "csv"
+    assert values(log, "reward") == [0.5, 0.25]
+    assert log.series["loss"].rows.tolist() == [1]
+
+
+def test_csv_semicolon_decimal_comma_and_thousands() -> None:
+    log = read("Step;reward;num_tokens\n1;0,5;1000\n2;0,25;2000\n")
+    assert values(log, "reward") == [0.5, 0.25]
+    assert values(read('step,reward,tokens\n1,0.5,"1,234.5"\n'), "tokens") == [1234.5]
+
+
+def test_csv_long_and_several_runs() -> None:
+    rows = "run,step,key,value\na,1,reward,0.5\na,1,kl,0.1\na,2,reward,0.6\n"
+    log = read(rows)
+    assert log.steps.tolist() == [1, 2]
+    assert values(log, "reward") == [0.5, 0.6]
+    with pytest.raises(CannotRead, match="a, b"):
+        read(rows + "b,1,reward,0.1\n")
+
+
+def test_wandb_export() -> None:
+    text = '"Step","r - a - train/reward","r - a - train/reward__MIN","r - a - train/reward__MAX"\n"10","0.5","0.5","0.5"\n"20","0.6","0.6","0.6"\n'
+    log = read(text)
+    assert list(log.series) == ["train/reward"]
+    assert log.steps.tolist() == [10, 20]
+
+
+def test_csv_cut_in_its_last_cell() -> None:
+    log = read("step,loss,reward\n1,0.5,0.25\n2,0.75,0.12")
+    assert values(log, "reward") == [0.25]
+    assert values(log, "loss") == [0.5, 0.75]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| Step | reward | kl |\n|---|---|---|\n| 1 | 0.5 | 0.01 |\n| 2 | **0.6** | 0.02 |\n",
+        "Step | reward | kl\n-- | -- | --\n1 | 0.5 | 0.01\n2 | 0.6 | 0.02\n",
+        "Step  reward  kl\n1     0.5     0.01\n...\n2     0.6     0.02\n",
+        "look at this:\n\nStep  reward  kl\n1     0.5     0.01\n2     0.6     0.02\n\nwhat is wrong?\n",
+    ],
+)
+def test_pasted_tables(text: str) -> None:
+    log = read(text)
+    assert log.steps.tolist() == [1, 2]
+    assert values(log, "reward") == [0.5, 0.6]
+    assert log.excerpt
+
+
+def test_a_table_without_training_metrics_is_no_log() -> None:
+    with pytest.raises(CannotRead):
+        read("| `num_generations` | share |\n|---|---|\n| 2 | 70,2 % |\n| 4 | 44,9 % |\n")
+
+
+# Dictionary lines
+
+
+def test_trl_four_and_five() -> None:
+    old = read(
+        "{'loss': 0.0, 'grad_norm': 0.3123456789012345, 'learning_rate': 9e-07, 'reward': 0.42187511, 'epoch': 0.1}\n"
+    )
+    new = read("{'loss': '0.001234', 'grad_norm': '0.3128', 'reward': '0.4219', 'kl': '0', 'epoch': '0.05'}\n")
+    assert values(old, "reward") == [0.42187511]
+    assert (old.series["loss"].decimals, old.series["reward"].decimals) == (4, None)
+    assert values(new, "loss") == [0.001234]
+    assert new.series["kl"].decimals is None
+    assert old.nonfinite == "filtered"
+
+
+def test_steps_come_from_the_progress_bar() -> None:
+    bar = "{p}%|███| {n}/300 [01:02<29:58, 1.2s/it]"
+    text = "".join(
+        f"\r {bar.format(p=1, n=10 * k)}\r      \r{{'loss': '0.1', 'reward': '0.5', 'epoch': '0.0{k}'}}\n\r {bar.format(p=1, n=10 * k)}"
+        for k in (1, 2, 3)
+    )
+    log = read("Loading checkpoint shards: 100%|██| 2/2 [00:01<00:00, 1.0it/s]\n" + text)
+    assert log.steps.tolist() == [10, 20, 30]
+    assert (log.step_source, log.planned_steps) == ("progress bar", 300)
+
+
+def test_rows_written_apart_from_the_bar() -> None:
+    bars = "".join(
+        f"\r 1%|#| {n}/20 [00:01<00:02, 3s/it]" + (f"\r 1%|#| {n}/20 [00:01<00:02, 3s/it]" if n % 5 == 0 else "")
+        for n in range(1, 21)
+    )
+    rows = "".join(f"{{'loss': 0.5, 'reward': {k}.5, 'epoch': 0.0{k}}}\n" for k in range(1, 5))
+    assert read(bars + "\n" + rows).steps.tolist() == [5, 10, 15, 20]
+
+
+def test_evaluation_rows_share_the_step_of_their_epoch() -> None:
+    lines = []
+    for s in (1, 2, 3):
+        if s == 2:
+            lines.append("{'eval_score': '0.5', 'epoch': '0.0220'}")
+        lines.append(f"{{'loss': '0.1', 'reward': '0.{s}', 'epoch': '0.0{s}{s}0'}}")
+    text = "".join(f"{line}\r 1%|#| {line.count('loss') and i}/300 [0:01<0:02]\n" for i, line in enumerate(lines))
+    log = read(" 0%|#| 0/300 [0:00<?]\n" + text)
+    assert log.rows == 4
+    if log.step_source == "progress bar":
+        assert log.steps[1] == log.steps[2]
+
+
+def test_order_times_the_logging_interval() -> None:
+    log = read(
+        "python train.py --logging_steps 10 --learning_rate 1e-6\n"
+        + "{'loss': 0.1, 'reward': 0.25, 'epoch': 0.1}\n{'loss': 0.2, 'reward': 0.5, 'epoch': 0.2}\n"
+    )
+    assert log.steps.tolist() == [10, 20]
+    assert log.config["learning_rate"] == 1e-6
+
+
+def test_several_dictionaries_colours_prefixes_and_timestamps_on_one_line() -> None:
+    text = "\x1b[36m(Trainer pid=12)\x1b[0m [2026-01-01 10:00:00] {'loss': 0.5, 'reward': 1.0} {'loss': 0.25, 'reward': 2.0}\n"
+    assert values(read(text), "reward") == [1, 2]
+    assert values(read("[rank0]:{'loss': 0.5, 'reward': 1.0}\n"), "reward") == [1]
+
+
+def test_braces_in_ordinary_text_are_no_metrics() -> None:
+    text = "the set {1, 2} and f(x) = {x} {'role': 'user', 'content': 'hi'} kwargs: {'n': 1, 'max_tokens': 256, 'temperature': 1.0, 'top_p': 1}\n"
+    log = read(text + "{'loss': 0.5, 'reward': 1.0}\n")
+    assert log.rows == 1
+
+
+def test_pretty_printed_wrapped_and_unclosed_dictionaries() -> None:
+    pretty = read("{'loss': 0.5,\n 'reward': 1.0,\n 'epoch': 0.09}\n")
+    wrapped = read("{'loss': 0.5, 'rew\nard': 1.2\n5, 'epoch': 0.09}\n")
+    assert values(pretty, "reward") == [1.0]
+    assert values(wrapped, "reward") == [1.25]
+    headless = read("std': 0.5, 'loss': 0.5, 'reward': 1.0, 'kl': 0.1, 'epoch': 0.09}\n")
+    assert values(headless, "reward") == [1.0]
+    assert not headless.complete
+    tailless = read("{'loss': 0.5, 'reward': 1.0, 'kl': 0.1\n")
+    assert "kl" not in tailless.series
+    assert "cut_text" in codes(tailless)
+    broken = read(
+        "{'loss': 0.5, 'reward': 1.0, 'k\nTraceback (most recent call last):\n  File \"x.py\", line 1\nValueError: no\n"
+    )
+    assert values(broken, "reward") == [1.0]
+    assert broken.ending == "ValueError: no"
+
+
+def test_labelled_dictionaries() -> None:
+    log = read(
+        "✨ Global step 12: {'rollout/reward_mean': 0.5, 'policy_loss': 0.1}\n✨ Global step 13: {'rollout/reward_mean': 0.6, 'policy_loss': 0.1}\n"
+    )
+    assert log.steps.tolist() == [12, 13]
+    slime = read(
+        "[2026-01-01 10:00:00] rollout.py:269 - perf 0: {'rollout/response_len/mean': 5.5, 'perf/time': 3}\n[2026-01-01] x.py:1 - step 0: {'train/loss': 0.5, 'train/kl_loss': 0.1}\n"
+    )
+    assert slime.steps.tolist() == [0, 0]
+
+
+def test_sections_of_records_take_the_first_and_name_the_others() -> None:
+    records = json.dumps([{"epoch": e, "average_reward": 0.5 + e, "n": 3} for e in (0, 64)], indent=2)
+    log = read(f"Loaded\n====\nENV: A\n====\n{records}\n====\nENV: B\n====\n{records}\n")
+    assert (log.rows, log.step_source) == (2, "epoch")
+    assert "ENV: B" in next(w.says for w in log.warnings if w.code == "several_sections")
+
+
+def test_runs_joined_in_one_file() -> None:
+    one = "".join(
+        f" 1%|#| {n}/3 [0:01<0:02]\r{{'loss': 0.1, 'reward': 0.{n}, 'epoch': 0.{n}}}\r 1%|#| {n}/3 [0:01<0:02]\n"
+        for n in (1, 2, 3)
+    )
+    log = read(one + one.replace("/3 [", "/4 ["))
+    assert log.steps.tolist() == [1, 2, 3, 4, 5, 6]
+    assert list(log.seams) == [3]
+    assert "counted on" in log.step_source
+
+
+# verl and labelled lines
+
+
+def test_verl_line() -> None:
+    log = read(
+        "(TaskRunner pid=7) step:12 - actor/entropy:np.float64(0.41) - critic/score/mean:0.5312345678 - actor/lr(1e-4):0.010 - a/b:nan\n"
+    )
+    assert log.steps.tolist() == [12]
+    assert values(log, "actor/entropy") == [0.41]
+    assert values(log, "actor/lr") == [pytest.approx(1e-6)]
+    assert math.isnan(values(log, "a/b")[0])
+    assert log.nonfinite == "kept"
+
+
+def test_verl_fixed_decimals_and_duplicates() -> None:
+    log = read("step:1 - actor/x:0.000 - actor/x:0.001 - critic/score/mean:0.500\n")
+    assert values(log, "actor/x") == [0.0]
+    assert log.series["actor/x"].decimals == 3
+    assert "duplicate_key" in codes(log)
+
+
+def test_verl_wrapped_lines() -> None:
+    log = read(
+        "step:9 - actor/entropy_loss:0.001 - actor/ppo_kl:0.0\n00 - critic/score/mean:0.104 - c\nritic/values/\nmean:0.516\nnext line\n"
+    )
+    assert values(log, "actor/ppo_kl") == [0.0]
+    assert values(log, "critic/values/mean") == [0.516]
+
+
+def test_verl_cut_last_value_is_dropped() -> None:
+    assert "c/d" not in read("step:9 - actor/entropy:0.001 - critic/score/mean:0.104 - c/d:0.5").series
+    assert "c/d" not in read("step:9 - actor/entropy:0.001 - a/b:0.104 - e/f:0.200 - c/d:0.5\n").series
+
+
+def test_mlx_prime_and_loop_lines() -> None:
+    mlx = read(
+        "Iter 20: Train loss 0.125, Total rewards mean 0.500, KL 0.001, Peak mem 34.745 GB\nIter 21: Train loss 0.250, Total rewards mean 0.500, KL 0.001, Peak mem 34.745 GB\n"
+    )
+    assert mlx.steps.tolist() == [20, 21]
+    assert values(mlx, "Train loss") == [0.125, 0.25]
+    prime = read("SUCCESS Step 12 | 34.5s | Loss 0.0123 | Entropy 0.4321 | MFU 31.2% | Peak Mem. 60.1 GiB\n")
+    assert values(prime, "Entropy") == [0.4321]
+    assert "MFU" not in prime.series
+    loop = read("epoch=0, i=0, ratio=1.0\nepoch=0, i=1, ratio=1.00236\n")
+    assert values(loop, "ratio") == [1.0, 1.00236]
+    prose = read(
+        "vLLM decode  vs vLLM prefill:  TME = 322.49   DIVERGED\nvLLM prefill vs Megatron:  TME = 1.03  HEALTHY\n"
+    )
+    assert len(prose.series) == 2
+
+
+def test_wandb_run_summary_block() -> None:
+    log = read("wandb:      train/kl ▁\nwandb:    train/kl 0.25\nwandb:    train/reward -0.14781\n")
+    assert values(log, "train/reward") == [-0.14781]
+    assert "summary_only" in codes(log)
+
+
+# Around the metrics
+
+
+def test_surroundings() -> None:
+    text = (
+        "==((====))==  Unsloth 2025.8.6: Fast Qwen3 patching. Transformers: 4.55.2. vLLM: 0.8.5.post1.\n"
+        "   \\\\   /|    NVIDIA GeForce RTX 4090 D. Num GPUs = 1. Max memory: 23.546 GB.\n"
+        "   \\\\   /|    Num examples = 1,622 | Num Epochs = 1 | Total steps = 405\n"
+        "O^O/ \\_/ \\    Batch size per device = 4 | Gradient accumulation steps = 8\n"
+        "args: GRPOConfig(output_dir='x', beta=0.04, num_generations=8)\n"
+        "{'loss': 0.5, 'reward': 1.0}\n"
+    )
+    log = read(text)
+    assert log.versions == {"unsloth": "2025.8.6", "transformers": "4.55.2", "vllm": "0.8.5.post1"}
+    assert log.facts["hardware"] == "NVIDIA GeForce RTX 4090 D"
+    assert log.planned_steps == 405
+    assert log.config["beta"] == 0.04
+    assert log.config["gradient_accumulation_steps"] == 8
+
+
+def test_printed_verl_configuration() -> None:
+    text = "(TaskRunner pid=1) {'actor_rollout_ref': {'actor': {'clip_ratio': 0.2,\n(TaskRunner pid=1)    'optim': {'lr': 1e-06}},\n(TaskRunner pid=1)   'rollout': {'n': 5, 'do': True}}}\nstep:1 - critic/score/mean:0.5 - actor/entropy:0.25\n"
+    log = read(text)
+    assert log.rows == 1
+    assert log.config["actor_rollout_ref.actor.optim.lr"] == 1e-6
+    assert log.config["actor_rollout_ref.rollout.n"] == 5
+
+
+def test_a_crash_without_rows() -> None:
+    log = read(
+        'starting\nTraceback (most recent call last):\n  File "a.py", line 1, in x\n    y()\ntorch.OutOfMemoryError: CUDA out of memory. Tried\n'
+    )
+    assert (log.kind, log.rows) == ("crash", 0)
+    assert log.ending.startswith("torch.OutOfMemoryError")
+
+
+def test_an_error_that_training_survived_is_no_ending() -> None:
+    assert read("Traceback (most recent call last):\n  x\nValueError: y\n{'loss': 0.5, 'reward': 1.0}\n").ending == ""
+
+
+def test_versions_in_sentences_are_not_taken() -> None:
+    assert versions_in("deprecated and will be removed in Transformers 5.0") == {}
+    assert versions_in("deepspeed 0.15.4, trl 0.19.0, ms-swift 3.8.1, 8 nodes") == {
+        "deepspeed": "0.15.4",
+        "trl": "0.19.0",
+        "ms-swift": "3.8.1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("learning_rate: 1e-6\nbeta: 0.0\n", "learning_rate", 1e-6),
+        ('{"args": {"beta": 0.04}}', "args.beta", 0.04),
+        ("beta:\n  value: 0.5\n", "beta", 0.5),
+        ("--beta 0.04\n--use_vllm true\n--bf16\n", "beta", 0.04),
+        ("--bf16\n--x 1\n", "bf16", True),
+        ("--reward_funcs a b\n", "reward_funcs", ["a", "b"]),
+        ("data.train_batch_size=1024\nactor.lr=1e-6\n", "data.train_batch_size", 1024),
+        ("--rm-type deepscaler\nmodel: tiny\n", "model", "tiny"),
+    ],
+)
+def test_configurations(text: str, key: str, value: object) -> None:
+    assert config_from_text(text)[key] == value
+
+
+def test_read_config_refuses(tmp_path: Path) -> None:
+    for content in (b"", b"\0\1\2", b"just words here"):
+        (tmp_path / "c.yaml").write_bytes(content)
+        with pytest.raises(CannotRead):
+            read_config(tmp_path / "c.yaml")
+    with pytest.raises(CannotRead):
+        read_config(tmp_path / "absent.yaml")
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"", "empty"),
+        (b":W&B\xe1\xbe\x00abc", ".wandb"),
+        (b"SQLite format 3\0abc", "SQLite"),
+        (b"PAR1abc", "Parquet"),
+        (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09\0\0\xc0brain.Event:2", "TensorBoard"),
+        (b"\0\1\2\3" * 100, "binary"),
+        (b"Dear all, this is a letter.\n", "without a training metric"),
+    ],
+)
+def test_refusals_say_what_was_seen(data: bytes, word: str) -> None:
+    with pytest.raises(CannotRead, match=word):
+        read(data)
+
+
+def test_missing_file_and_directory(tmp_path: Path) -> None:
+    with pytest.raises(CannotRead):
+        read_log(tmp_path / "absent")
+    with pytest.raises(CannotRead):
+        read_log(tmp_path)
+
+
+def test_an_overlong_line_is_skipped() -> None:
+    log = read(b"x" * (5 << 20) + b"\n" + b"{'loss': 0.5, 'reward': 1.0}\n")
+    assert log.rows == 1
+    assert "long_lines" in codes(log)
+
+
+# Directories
+
+
+def write_state(path: Path, steps: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"log_history": [{"step": s, "loss": 1, "reward": s} for s in range(1, steps)]}))
+
+
+def test_run_directory(tmp_path: Path) -> None:
+    write_state(tmp_path / "checkpoint-50" / "trainer_state.json", 50)
+    write_state(tmp_path / "checkpoint-100" / "trainer_state.json", 100)
+    (tmp_path / "console.log").write_text("{'loss': 0.5, 'reward': 1.0}\n")
+    (tmp_path / "config.yaml").write_text("beta: 0.1\n")
+    (tmp_path / "rollouts.jsonl").write_text("{}\n")
+    (tmp_path / "events.out.tfevents.1.h").write_text("x")
+    found = rundir.find(tmp_path)
+    assert [one.relative_to(tmp_path).as_posix() for one in found.logs] == [
+        "checkpoint-100/trainer_state.json",
+        "console.log",
+    ]
+    assert [one.name for one in found.configs] == ["config.yaml"]
+    assert {one.name for one, _ in found.left} == {"rollouts.jsonl", "events.out.tfevents.1.h", "trainer_state.json"}
+
+
+def test_directories_of_several_runs_and_of_none(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_state(tmp_path / name / "trainer_state.json", 5)
+    with pytest.raises(CannotRead, match="a, b"):
+        rundir.find(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CannotRead):
+        rundir.find(tmp_path / "empty")
+
+
+# Properties
+
+SAMPLES = [
+    "\n".join(json.dumps({"step": s, "loss": 0.125 * s, "reward": -s, "kl": 12.5}) for s in range(1, 5)),
+    json.dumps(
+        {"max_steps": 9, "log_history": [{"step": s, "loss": 0.125 * s, "reward": -s} for s in range(1, 5)]}, indent=1
+    ),
+    "step,loss,reward\n" + "".join(f"{s},0.{s}25,-{s}.75\n" for s in range(1, 5)),
+    "".join(f"{{'loss': 0.{s}25, 'reward': -1.{s}75, 'kl': 1e-0{s}, 'epoch': 0.{s}}}\n" for s in range(1, 5)),
+    "".join(f"{{'loss': '0.{s}25', 'reward': '-1.{s}75', 'epoch': '0.{s}'}}\n" for s in range(1, 5)),
+    "".join(f"step:{s} - actor/entropy:0.{s}25 - critic/score/mean:-1.{s}75 - actor/lr:1e-0{s}\n" for s in range(1, 5)),
+    "".join(
+        f"step:{s} - actor/entropy:np.float64(0.{s}25) - critic/score/mean:np.float64(-1.{s}75)\n" for s in range(1, 5)
+    ),
+    "Step | reward | kl\n-- | -- | --\n" + "".join(f"{s} | 0.{s}25 | 1.{s}75\n" for s in range(1, 5)),
+    "".join(f"Iter {s}: Train loss 0.{s}25, Total rewards mean 1.{s}75, KL 12.{s}5\n" for s in range(1, 5)),
+    "".join(f"epoch=0, i={s}, ratio=1.{s}25\n" for s in range(1, 5)),
+]
+
+
+@pytest.mark.parametrize("text", SAMPLES)
+def test_cutting_a_log_never_invents_a_value(text: str) -> None:
+    whole = read(text)
+    known = {
+        key: {(int(r), float(v)) for r, v in zip(one.rows, one.values, strict=True)}
+        for key, one in whole.series.items()
+    }
+    for end in range(1, len(text)):
+        try:
+            part = read(text[:end])
+        except CannotRead:
+            continue
+        for key, one in part.series.items():
+            got = {(int(r), float(v)) for r, v in zip(one.rows, one.values, strict=True)}
+            assert got <= known.get(key, set()), (end, key, text[:end][-60:])
+        assert set(part.steps[np.isfinite(part.steps)]) <= set(whole.steps), (end, text[:end][-60:])
+
+
+@settings(max_examples=150, deadline=2000, suppress_health_check=[HealthCheck.too_slow])
+@given(st.binary(max_size=600))
+def test_arbitrary_bytes_only_ever_raise_cannot_read(data: bytes) -> None:
+    try:
+        read_log(None, data)
+    except CannotRead:
+        pass
+
+
+PIECES = st.sampled_from(
+    [
+        "{",
+        "}",
+        "'loss': ",
+        "0.5",
+        ", ",
+        "\n",
+        "'reward': '1",
+        "'",
+        '"',
+        "step:1 - ",
+        "a/b:0.1",
+        " - ",
+        "[",
+        "]",
+        "wandb: x 1\n",
+    ]
+    + [
+        "10%|##| 1/30 [",
+        "\r",
+        "Traceback (most recent call last):\n",
+        "ValueError: x\n",
+        "| Step | reward |\n",
+        "1 | 2\n",
+        "--x y ",
+        "a.b=c ",
+        "nan",
+        "\\",
+        "(",
+        ")",
+        "Iter 3: loss 1, kl 2\n",
+        "step,reward\n",
+        "1,2\n",
+        '{"step": 1, "reward": 2}\n',
+        '"log_history": [',
+    ]
+)
+
+
+@settings(max_examples=300, deadline=2000, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(PIECES, max_size=60))
+def test_scrambled_log_text_only_ever_raises_cannot_read(pieces: list[str]) -> None:
+    try:
+        log = read("".join(pieces))
+    except CannotRead:
+        return
+    assert len(log.steps) == log.rows
+    for one in log.series.values():
+        assert len(one.rows) == len(one.values)
+        assert bool((np.diff(one.rows) > 0).all())
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "{'a",
+        "{'a': ",
+        "[",
+        "(",
+        "'x': 1, ",
+        " - a:1",
+        "x=1, ",
+        "a" * 50,
+        " ",
+        "\\",
+        "1%|",
+        "--a ",
+        "{\n",
+        "'",
+        "wandb: a 1",
+    ],
+)
+def test_hostile_repetition_stays_fast(piece: str) -> None:
+    for text in (piece * 4000, (piece + "\n") * 4000, "step:1 - " + piece * 4000):
+        try:
+            read(text)
+        except CannotRead:
+            pass
+
+
+# Fixtures and the shared corpus
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="the shared corpus is not here")
+@pytest.mark.parametrize("part", ["runs", "casebook"])
+def test_corpus(part: str) -> None:
+    unread = []
+    for label in sorted((CORPUS / part).glob("*/label.json")):
+        want = json.loads(label.read_text())
+        for name in want.get("files") or []:
+            path = label.parent / name
+            if not path.exists() or rundir.is_config(path) or "rollouts" in want.get("format", ""):
+                continue
+            try:
+                log = read_log(path)
+            except CannotRead as refused:
+                if "recognised but not read" not in refused.found:
+                    unread.append(path)
+                continue
+            n_rows, n_steps = want.get("n_rows") or 0, want.get("n_steps") or 0
+            if log.rows and n_rows:
+                assert abs(log.rows - n_rows) <= max(2, 0.05 * n_rows), path
+            if log.rows and n_steps > 1:
+                assert abs(np.nanmax(log.steps) - n_steps) <= max(2, 0.05 * n_steps), path
+    assert [one.parent.name for one in unread] == (["case_057"] if part == "casebook" else [])
