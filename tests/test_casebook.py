@@ -15,7 +15,9 @@ from rlclinic.model import Diagnosis, Severity
 from rlclinic.simulate import load_spec, run_from_spec
 
 FOLDER = Path(__file__).parent / "casebook"
-BLOCK = re.compile(r"^## (?P<title>.+?)$(?P<prose>.*?)```toml run\n(?P<run>.*?)```\s*```expect\n(?P<expect>.*?)```", re.M | re.S)
+BLOCK = re.compile(
+    r"^## (?P<title>.+?)$(?P<prose>.*?)```toml run\n(?P<run>.*?)```\s*```expect\n(?P<expect>.*?)```", re.M | re.S
+)
 EXPECTED = re.compile(
     r"(?P<check>[a-z_]+): (?:(?P<severity>info|warning|critical)(?: or worse)?|(?P<outcome>unexamined|not_applicable|quiet))"
     r"(?:, onset (?P<low>\d+)\.\.(?P<high>\d+))?$"
@@ -95,7 +97,11 @@ def test_case(case: Case) -> None:
 def test_every_check_has_a_firing_a_silent_and_a_blind_case() -> None:
     by_check = {one.name: [c for c in CASES if c.check == one.name] for one in CHECKS}
     for name, mine in by_check.items():
-        fires = [c for c in mine if any(line.startswith(f"{name}: ") and re.search(r"info|warning|critical", line) for line in c.expect)]
+        fires = [
+            c
+            for c in mine
+            if any(line.startswith(f"{name}: ") and re.search(r"info|warning|critical", line) for line in c.expect)
+        ]
         blind = [c for c in mine if any(re.match(rf"{name}: (unexamined|not_applicable)", line) for line in c.expect)]
         assert fires, f"{name} has no firing case"
         assert any(c.silent and c not in blind for c in mine), f"{name} has no silent look-alike"

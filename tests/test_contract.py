@@ -32,7 +32,10 @@ def verdict(outcome: Examination) -> tuple[str, Severity | None]:
 
 def map_columns(run: Run, change) -> Run:  # type: ignore[no-untyped-def]
     columns = {m: change(c) for m, c in run.columns.items()}
-    parts = {n: replace(p, mean=change(p.mean), std=None if p.std is None else change(p.std)) for n, p in run.components.items()}
+    parts = {
+        n: replace(p, mean=change(p.mean), std=None if p.std is None else change(p.std))
+        for n, p in run.components.items()
+    }
     return replace(run, columns=columns, components=parts)
 
 
@@ -95,7 +98,11 @@ def test_renumbering_steps_moves_only_the_onset(one: Check, name: str) -> None:
     if warm is not None and warm.value:
         pytest.skip("the configured warm-up is counted in steps")
     moved = map_columns(run, lambda c: replace(c, steps=c.steps + 1000.0))
-    moved = replace(moved, evaluations={k: replace(c, steps=c.steps + 1000.0) for k, c in run.evaluations.items()}, planned_steps=None)
+    moved = replace(
+        moved,
+        evaluations={k: replace(c, steps=c.steps + 1000.0) for k, c in run.evaluations.items()},
+        planned_steps=None,
+    )
     still = replace(run, planned_steps=None)
     a, b = look(one, still), look(one, moved)
     assert verdict(a) == verdict(b)
@@ -116,7 +123,9 @@ def test_finding_is_plain_data(one: Check, name: str) -> None:
     assert finding.says
     assert "\n" not in finding.says
     assert len(finding.says) < 240
-    assert set(finding.remedies) <= set(one.remedies), f"{set(finding.remedies) - set(one.remedies)} is not in {one.name}.toml"
+    assert set(finding.remedies) <= set(one.remedies), (
+        f"{set(finding.remedies) - set(one.remedies)} is not in {one.name}.toml"
+    )
     if finding.onset is not None:
         assert finding.onset.low <= finding.onset.step <= finding.onset.high
 

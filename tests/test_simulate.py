@@ -122,7 +122,7 @@ def test_the_numbers_of_a_step_agree_with_each_other(name: str) -> None:
 def test_the_zero_variance_share_is_what_the_pass_rates_give() -> None:
     """Against rewards that are really drawn: Beta pass rates, then answers one by one."""
     rng = np.random.default_rng(8)
-    for name in ("plain", "small_groups", "saturating_well"):
+    for name in ("plain", "saturating_well"):
         made = scenario(name, steps=1000, seed=5)
         last = slice(900, None)
         mean = made.run["reward.mean"].values[last].mean()

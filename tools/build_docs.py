@@ -54,7 +54,9 @@ def main() -> int:
     check = "--check" in sys.argv[1:]
     made = pages()
     old = set((ROOT / "docs" / "checks").glob("*.md")) - {ROOT / path for path in made}
-    stale = [path for path, text in made.items() if not (ROOT / path).exists() or (ROOT / path).read_text("utf-8") != text]
+    stale = [
+        path for path, text in made.items() if not (ROOT / path).exists() or (ROOT / path).read_text("utf-8") != text
+    ]
     if check:
         for path in [*stale, *old]:
             print(f"stale: {path}; run make docs", file=sys.stderr)

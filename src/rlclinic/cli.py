@@ -94,7 +94,9 @@ def _deliver(diagnosis: Diagnosis, form: str, output: Path | None, force: bool, 
     terminal = sys.stdout.isatty() and output is None
     width = min(shutil.get_terminal_size((80, 24)).columns, 120) if output is None else 100
     encoding = (sys.stdout.encoding or "ascii").lower() if output is None else "utf-8"
-    text = render(diagnosis, form, width=max(width, 60), color=terminal, ascii=form == "terminal" and "utf" not in encoding)
+    text = render(
+        diagnosis, form, width=max(width, 60), color=terminal, ascii=form == "terminal" and "utf" not in encoding
+    )
     _write(text, output, force)
     if fail_on is None:
         return
@@ -169,6 +171,7 @@ def demo(
 ) -> None:
     """Diagnose a run with a known illness: a real one, or a simulated SCENARIO."""
     from rlclinic.diagnose import diagnose as examine_run
+    from rlclinic.simulate import as_run
     from rlclinic.simulate import listing as scenario_list
     from rlclinic.simulate import scenario as simulated
 
@@ -182,15 +185,21 @@ def demo(
         run = read([home / "metrics.jsonl", home / "config.yaml"])
         click.echo("A real run: TRL's GRPOTrainer on a small model, made sick on purpose.\n", err=True)
     else:
-        run = simulated(scenario, steps=steps, seed=seed).run
+        run = as_run(simulated(scenario, steps=steps, seed=seed))
     _deliver(examine_run(run), form, output, force, fail_on)
 
 
 @cli.command()
 @click.argument("scenario")
 @click.option("--dialect", type=click.Choice(["trl", "verl"]), default="trl", show_default=True)
-@click.option("--form", "layout", type=click.Choice(["jsonl", "trainer_state", "console", "console5"]), default="jsonl",
-              show_default=True, help="console5: as Transformers 5 prints, numbers as strings.")
+@click.option(
+    "--form",
+    "layout",
+    type=click.Choice(["jsonl", "trainer_state", "console", "console5"]),
+    default="jsonl",
+    show_default=True,
+    help="console5: as Transformers 5 prints, numbers as strings.",
+)
 @click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--log-every", default=1, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--seed", default=0, show_default=True)
@@ -213,5 +222,3 @@ def schema() -> None:
     from rlclinic.report import schema as report_schema
 
     click.echo(report_schema())
-
-

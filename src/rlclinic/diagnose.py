@@ -58,7 +58,9 @@ def resolve(wanted: Iterable[str]) -> list[Check]:
     for name in wanted:
         for one in RENAMED.get(name, (name,)):
             if one not in BY_NAME:
-                raise UnknownName("the name of a check", repr(name), nearest(one, BY_NAME) or tuple(BY_NAME), "rlclinic checks")
+                raise UnknownName(
+                    "the name of a check", repr(name), nearest(one, BY_NAME) or tuple(BY_NAME), "rlclinic checks"
+                )
             if BY_NAME[one] not in chosen:
                 chosen.append(BY_NAME[one])
     return chosen
@@ -131,7 +133,9 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     broken = [e.check for e in checks if e.outcome == "failed"]
     trouble = f" {len(broken)} checks broke: {', '.join(broken)}." if broken else ""
     if run.kind == "supervised":
-        return Verdict("undecided", None, "This is a log of supervised training: no rewards, nothing to judge here." + trouble)
+        return Verdict(
+            "undecided", None, "This is a log of supervised training: no rewards, nothing to judge here." + trouble
+        )
     of_run = [f for f in findings if BY_NAME[f.check].family != MEASUREMENT]
     worst = max((f.severity for f in of_run if f.severity is not None), default=None)
     if worst is not None and worst >= Severity.WARNING:
@@ -141,13 +145,18 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         rest = f" It explains {len(by_it)} of {len(more)} further findings." if more else ""
         return Verdict(worst.label, primary.check, f"{BY_NAME[primary.check].title}{rest}{trouble}")  # type: ignore[arg-type]
     if not len(run.steps):
-        why = f"the log ends in an error before any training step ({run.ending})" if run.ending else "no training step is in the log"
+        why = (
+            f"the log ends in an error before any training step ({run.ending})"
+            if run.ending
+            else "no training step is in the log"
+        )
         return Verdict("undecided", None, f"Nothing can be judged: {why}.{trouble}")
     if run.excerpt or run.short:
         rows = len(run.steps)
         seen = "shows nothing wrong" if worst is None else "shows nothing that needs action"
         return Verdict(
-            "undecided", of_run[0].check if of_run else None,
+            "undecided",
+            of_run[0].check if of_run else None,
             f"What is shown ({rows} {'row' if rows == 1 else 'rows'}) {seen}; trends need about {100} rows.{trouble}",
         )
     if "reward.mean" not in run:
@@ -155,7 +164,9 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     worst = max((f.severity for f in findings if f.severity is not None), default=None)
     looked = sum(e.outcome == "examined" for e in checks)
     if broken:
-        return Verdict("undecided", None, f"Nothing wrong was found in {looked} checks, but not all could run.{trouble}")
+        return Verdict(
+            "undecided", None, f"Nothing wrong was found in {looked} checks, but not all could run.{trouble}"
+        )
     if worst is None:
         return Verdict("healthy", None, f"Nothing wrong was found in {looked} checks.")
     first = next(f for f in findings if f.severity == worst)
@@ -202,7 +213,9 @@ def read_limits(path: Path) -> dict[str, dict[str, Any]]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise BadTable("a TOML file of limits", f"{path}: {problem}", hint="rlclinic explain CHECK lists its limits") from problem
+        raise BadTable(
+            "a TOML file of limits", f"{path}: {problem}", hint="rlclinic explain CHECK lists its limits"
+        ) from problem
     for name, rows in table.items():
         resolve([name])
         if not isinstance(rows, dict):

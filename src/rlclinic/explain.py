@@ -19,7 +19,9 @@ def page(name: str, framework: str | None = None) -> str:
         names.load(framework)
     spelled = names.frameworks() if framework is None else (framework,)
     if name in RENAMED:
-        return "\n\n".join([f"`{name}` has become: {', '.join(RENAMED[name])}.", *(page(n, framework) for n in RENAMED[name])])
+        return "\n\n".join(
+            [f"`{name}` has become: {', '.join(RENAMED[name])}.", *(page(n, framework) for n in RENAMED[name])]
+        )
     if name in BY_NAME:
         return check_page(BY_NAME[name], spelled)
     if name in names.metrics():
@@ -29,7 +31,9 @@ def page(name: str, framework: str | None = None) -> str:
     if name in names.remedies():
         return remedy_page(name, spelled)
     known = [*BY_NAME, *names.metrics(), *names.knobs(), *names.remedies()]
-    raise UnknownName("a check, metric, knob or remedy", repr(name), nearest(name, known) or tuple(BY_NAME), "rlclinic checks")
+    raise UnknownName(
+        "a check, metric, knob or remedy", repr(name), nearest(name, known) or tuple(BY_NAME), "rlclinic checks"
+    )
 
 
 def check_page(one: Check, frameworks: Iterable[str]) -> str:
@@ -51,7 +55,9 @@ def check_page(one: Check, frameworks: Iterable[str]) -> str:
     for id in one.remedies:
         lines += _remedy_lines(id, frameworks)
     explains = [f"- leads to `{effect}`: {why}" for effect, why in one.leads_to.items()]
-    comes_of = [f"- may come of `{other.name}`: {other.leads_to[one.name]}" for other in CHECKS if one.name in other.leads_to]
+    comes_of = [
+        f"- may come of `{other.name}`: {other.leads_to[one.name]}" for other in CHECKS if one.name in other.leads_to
+    ]
     if explains or comes_of:
         lines += ["", "## Causes and consequences", "", *comes_of, *explains]
     if one.references:

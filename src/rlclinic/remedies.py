@@ -46,7 +46,7 @@ def _change(turn: Turn, run: Run) -> Change | None:
     key = turn.knob if row is None else row.key
     if row is None or after is None:
         return Change(turn.knob, key, before, after, _in_words(turn, key, after))
-    return Change(turn.knob, key, before, after, names.write(turn.knob, after, run.framework))
+    return Change(turn.knob, key, before, after, names.write(turn.knob, after, run.framework, present=run.knobs))
 
 
 def _target(turn: Turn, run: Run) -> Scalar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -24,8 +25,9 @@ def all_dead(run: Run) -> Column | None:
     """1.0 in rows where the log proves that every group had equal rewards, 0.0 where it proves the opposite.
 
     Any one proof suffices: a zero-variance share of 1, a spread of exactly 0 (over the batch or within groups, which
-    both imply it), largest and smallest advantage both 0, largest reward equal to smallest. Values that were printed
-    with few decimals prove nothing by being 0, except extremes that agree.
+    both imply it), largest and smallest advantage both 0, largest reward equal to smallest, or one and the same mean reward
+    in every row while every gradient is exactly 0. A spread printed as 0 counts from three decimals on: right and wrong
+    answers in one batch cannot round to that.
     """
     rows: dict[float, float] = {}
     used: list[str] = []
@@ -41,12 +43,14 @@ def all_dead(run: Run) -> Column | None:
         learn(share.finite.steps, (share.finite.values >= 1.0 - 1e-9).astype(float), share.key)
     for metric in ("reward.group_std", "reward.std", "reward.std_unresolved"):
         spread = run.get(metric)
-        if spread is not None and not spread.rounded_zero:
+        if spread is not None and spread.resolution <= 1e-3:
             learn(spread.finite.steps, (np.abs(spread.finite.values) < _FLAT).astype(float), spread.key)
     for low, high, factor in (("advantage.min", "advantage.max", 0.0), ("reward.min", "reward.max", 1.0)):
         steps, least, most = run.paired(low, high)
         equal = (most - least < _FLAT) & ((factor == 1.0) | (np.abs(most) < _FLAT))
         learn(steps, equal.astype(float), run[high].key if len(steps) else "")
+    if not rows:
+        _learn_constant(run, learn)
     if not rows:
         return None
     steps = np.array(sorted(rows))
@@ -57,6 +61,12 @@ def all_dead(run: Run) -> Column | None:
         values=np.array([rows[s] for s in steps.tolist()]),
         note="derived: 1 where the row proves that all groups had equal rewards",
     )
+
+
+def _learn_constant(run: Run, learn: Callable[[Floats, Floats, str], None]) -> None:
+    steps, reward, norm = run.paired("reward.mean", "grad.norm")
+    if len(steps) >= 2 and np.ptp(reward) == 0 and not norm.any() and not run["grad.norm"].rounded_zero:
+        learn(steps, np.ones(len(steps)), f"{run['reward.mean'].key} and {run['grad.norm'].key}")
 
 
 def reward_range(run: Run) -> RewardRange | None:

@@ -26,11 +26,19 @@ def clip_saturation(run: Run, limits: Limits) -> Answer:
     columns = [c for m in CLIPS if (c := run.get(m)) is not None and len(c.finite)]
     if not columns:
         return Unexamined(("clip.frac",), "no clip fraction is logged")
-    if any("sequence" in c.estimator or "cispo" in c.estimator for c in columns) or run.knob("ratio_level") == "sequence":
+    if (
+        any("sequence" in c.estimator or "cispo" in c.estimator for c in columns)
+        or run.knob("ratio_level") == "sequence"
+    ):
         return NotApplicable("sequence-level and CISPO clipping is far higher by design")
     if all(bool(c.finite.zero.all()) for c in columns):
-        return Finding(severity=None, says=f"clip fraction is 0 in all {len(columns[0])} rows", numbers={"share": 0.0},
-                       metrics=tuple(c.metric for c in columns), notes=_zero_expected(run, columns))
+        return Finding(
+            severity=None,
+            says=f"clip fraction is 0 in all {len(columns[0])} rows",
+            numbers={"share": 0.0},
+            metrics=tuple(c.metric for c in columns),
+            notes=_zero_expected(run, columns),
+        )
     both = run.get("clip.frac")
     column = both if both is not None and len(both.finite) else max(columns, key=lambda c: now(run, c.finite.values))
     c = column.finite

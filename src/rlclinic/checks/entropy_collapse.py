@@ -22,7 +22,7 @@ from rlclinic.stats.level import late
 def entropy_collapse(run: Run, limits: Limits) -> Finding:
     entropy = run["entropy.mean"]
     now = late(entropy.finite.values)
-    fall = None if run.short else lasting(entropy, falling=True, level=limits["p_value"])
+    fall = lasting(entropy, falling=True, level=limits["p_value"])
     ratio = now / fall.early if fall is not None and fall.early > 0 else 1.0
     severity = limits.grade("ratio", ratio) if fall is not None else None
     deterministic = limits.grade("nats", now)
@@ -31,8 +31,9 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
         severity = Severity.INFO
     if deterministic is not None and (run.short or fall is not None):
         severity = max(severity or deterministic, deterministic)
-    off_policy = (run.number("inner_epochs") or 1) > 1 or bool((run["clip.high_frac"].finite.values > 0).any()
-                                                                if "clip.high_frac" in run else False)
+    off_policy = (run.number("inner_epochs") or 1) > 1 or bool(
+        (run["clip.high_frac"].finite.values > 0).any() if "clip.high_frac" in run else False
+    )
     if fall is not None:
         says = f"entropy fell from {fall.early:.3g} to {now:.3g} nats per token" + (f"; {gain.says}" if gain else "")
     elif deterministic is not None and run.short:
@@ -42,7 +43,7 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
     return Finding(
         severity=severity,
         says=says,
-        numbers={"early": fall.early if fall else float("nan"), "late": now, "ratio": ratio},
+        numbers={"late": now, "ratio": ratio, **({"early": fall.early} if fall is not None else {})},
         metrics=("entropy.mean",),
         onset=fall.onset if fall is not None else None,
         evidence=Evidence(1 - ratio, fall.p_value, fall.method) if fall is not None else None,

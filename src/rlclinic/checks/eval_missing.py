@@ -25,11 +25,15 @@ def eval_missing(run: Run, limits: Limits) -> Answer:
     steps = run.steps
     long = len(steps) > limits["rows"]
     gain = bought(run, since=float(steps[0])) if long else None
-    top = run.reward_range is not None and run.reward_range.share(now(run, run["reward.mean"].finite.values)) > limits["top"]
-    unproven = gain is not None and gain.rising or long and top
+    top = (
+        run.reward_range is not None
+        and run.reward_range.share(now(run, run["reward.mean"].finite.values)) > limits["top"]
+    )
+    unproven = (gain is not None and gain.rising) or (long and top)
     return Finding(
         severity=Severity.WARNING if unproven else Severity.INFO,
-        says="no held-out score is logged" + (": the rise of the reward may be the verifier's weakness" if unproven else ""),
+        says="no held-out score is logged"
+        + (": the rise of the reward may be the verifier's weakness" if unproven else ""),
         numbers={"rows": float(len(steps))},
         evidence=Evidence(1.0, None, "keys of the log"),
         remedies=("eval_frequency",),

@@ -217,9 +217,7 @@ def examine(
 
 
 def _present(run: Run, need: str, points: int) -> bool:
-    return any(
-        (column := run.get(metric)) is not None and len(column.finite) >= points for metric in need.split("|")
-    )
+    return any((column := run.get(metric)) is not None and len(column.finite) >= points for metric in need.split("|"))
 
 
 def _why_missing(run: Run, missing: Sequence[str], points: int) -> str:
@@ -227,5 +225,3 @@ def _why_missing(run: Run, missing: Sequence[str], points: int) -> str:
     if thin:
         return f"{thin[0]} has {len(run[thin[0]].finite)} finite values; at least {points} are needed"
     return f"not in this log: {', '.join(missing)}"
-
-

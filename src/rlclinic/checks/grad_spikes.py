@@ -21,7 +21,7 @@ from rlclinic.model import Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.shift import spikes
 
 
-@check(page=__doc__, needs=["grad.norm"], uses=["reward.mean", "group.zero_var_frac"], points=20, since="0.1")
+@check(page=__doc__, needs=["grad.norm"], uses=["reward.mean", "group.zero_var_frac"], points=10, since="0.1")
 def grad_spikes(run: Run, limits: Limits) -> Finding:
     norm = run["grad.norm"].finite
     warm = max(run.number("warmup_steps") or 0.0, 0.02 * float(norm.steps[-1] - norm.steps[0]))
@@ -29,15 +29,19 @@ def grad_spikes(run: Run, limits: Limits) -> Finding:
     steps, values = norm.steps[kept], norm.values[kept]
     if len(values) < 5:
         return Finding(severity=None, says="too few gradients above 0 to tell spikes", numbers={})
-    if len(values) < 15 or (norm.values == 0).mean() > 0.5:
-        # Sparse signal: a live step among dead ones is no spike, only one that dwarfs the other live steps.
+    if len(values) < 20 or (norm.values == 0).mean() > 0.5:
+        # Few rows or sparse signal: a live step among dead ones is no spike, only one that dwarfs the other live steps.
         at = np.flatnonzero(values > limits["sparse_ratio"] * np.median(values))
     else:
         at = spikes(steps, values, sigma=limits["sigma"], ratio=limits["ratio"])
     share = len(at) / len(values)
     if not len(at):
-        return Finding(severity=None, says=f"no spike in {len(values)} gradient norms (median {np.median(values):.3g})",
-                       numbers={"share": 0.0, "median": float(np.median(values))}, metrics=("grad.norm",))
+        return Finding(
+            severity=None,
+            says=f"no spike in {len(values)} gradient norms (median {np.median(values):.3g})",
+            numbers={"share": 0.0, "median": float(np.median(values))},
+            metrics=("grad.norm",),
+        )
     severity = limits.grade("share", share) if len(at) >= 2 else Severity.INFO
     largest = float(values[at].max())
     first = float(steps[at[0]])

@@ -57,7 +57,9 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
         onset=Onset(start, float(before[-1]) if len(before) else start, start),
         evidence=Evidence(share, None, "counted in the log"),
         remedies=("roll_back", "precision", "grad_clip", "nan_visibility"),
-        would_decide=() if lasting else ("whether the optimizer skipped those steps (optimizer state, loss-scaler log)",),
+        would_decide=()
+        if lasting
+        else ("whether the optimizer skipped those steps (optimizer state, loss-scaler log)",),
     )
 
 

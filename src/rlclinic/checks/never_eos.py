@@ -39,7 +39,9 @@ def never_eos(run: Run, limits: Limits) -> Answer:
 
 def _finding(run: Run, column: Column, share: float, says: str, limits: Limits, *, certain: bool) -> Finding:
     c = column.finite
-    from_start = bool(c.values[0] == 0) if column.metric == "length.stop_count" else bool(c.values[0] >= limits["share"])
+    from_start = (
+        bool(c.values[0] == 0) if column.metric == "length.stop_count" else bool(c.values[0] >= limits["share"])
+    )
     fires = from_start and share >= limits["rows"]
     severity = (Severity.CRITICAL if certain else Severity.WARNING) if fires else None
     start = float(c.steps[0])

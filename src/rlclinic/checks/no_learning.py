@@ -20,11 +20,14 @@ from rlclinic.stats.trend import plateau as equivalence
 from rlclinic.stats.trend import trend
 
 
-@check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "optim.lr", "entropy.mean"], points=40, since="0.1")
+@check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "optim.lr", "entropy.mean"], points=12, since="0.1")
 def no_learning(run: Run, limits: Limits) -> Answer:
     reward = run["reward.mean"].finite
     if "kl.teacher" in run and bool((reward.values == 0).all()):
         return NotApplicable("the reward is never paid in this run; the objective is distillation")
+    span = float(reward.steps[-1] - reward.steps[0])
+    if span < limits["steps"]:
+        return Unexamined((), f"{span:.0f} steps are too few to say that nothing is learned")
     level = float(np.median(reward.values))
     if run.reward_range is not None and run.reward_range.share(level) > limits["top"]:
         return NotApplicable("the reward is at the top of its range from the start")
@@ -37,6 +40,7 @@ def no_learning(run: Run, limits: Limits) -> Answer:
     constant = float(np.ptp(reward.values)) < 1e-9
     still = constant or (
         moved.verdict == "none"
+        and moved.p_value > limits["p_value"]
         and shown.flat is True
         and lasting(reward, falling=False) is None
         and lasting(reward, falling=True) is None
@@ -45,12 +49,16 @@ def no_learning(run: Run, limits: Limits) -> Answer:
     if not still and not off:
         if moved.verdict == "undecided" or (moved.verdict == "none" and shown.flat is not True):
             return Unexamined((), "too few independent values to tell a flat reward from a slow one")
-        return Finding(severity=None, says=f"reward moved (from {moved.start:.3g} to {moved.end:.3g})",
-                       numbers={"change": moved.change}, metrics=("reward.mean",))
+        return Finding(
+            severity=None,
+            says=f"reward moved (from {moved.start:.3g} to {moved.end:.3g})",
+            numbers={"change": moved.change},
+            metrics=("reward.mean",),
+        )
     sure = off or constant or _idle(run)
     cause = "; the learning rate is 0 in every row" if off else ""
     return Finding(
-        severity=Severity.CRITICAL if sure else Severity.WARNING,
+        severity=Severity.CRITICAL if sure and not run.short else Severity.WARNING,
         says=f"reward is {level:.3g} from start to end of {len(reward)} rows, within {margin:.2g}{cause}",
         numbers={"level": level, "margin": margin, "change_low": shown.change_low, "change_high": shown.change_high},
         metrics=tuple(m for m in ("reward.mean", "eval.score", "optim.lr") if m in run),

@@ -14,27 +14,35 @@ The run is at its planned end, or at the top of its reward. A slow start before 
 
 import numpy as np
 
-from rlclinic.checks.form import Limits, check
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late
 from rlclinic.stats.trend import plateau as equivalence
 from rlclinic.stats.trend import trend
 
 
-@check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "optim.lr", "group.zero_var_frac"], points=40, since="0.1")
-def plateau(run: Run, limits: Limits) -> Finding:
+@check(
+    page=__doc__, needs=["reward.mean"], uses=["eval.score", "optim.lr", "group.zero_var_frac"], points=12, since="0.1"
+)
+def plateau(run: Run, limits: Limits) -> Answer:
     reward = run["reward.mean"].finite
     span = float(reward.steps[-1] - reward.steps[0])
+    if len(reward) < limits["rows"] and span < limits["span"]:
+        return Unexamined((), f"{len(reward)} rows over {span:.0f} steps are too few to call flat")
     flat = _flat_share(reward, limits)
     level = late(reward.values)
     if flat == 0.0:
-        return Finding(severity=None, says=f"reward is not shown to be flat (late level {level:.3g})", numbers={"flat": 0.0})
+        return Finding(
+            severity=None, says=f"reward is not shown to be flat (late level {level:.3g})", numbers={"flat": 0.0}
+        )
     start = float(reward.steps[-1]) - flat * span
     held_out = run.get("eval.score")
     if held_out is not None and len(held_out.finite.since(start)) >= 6:
         evals = held_out.finite.since(start)
         if trend(evals.steps, evals.values, share=True).verdict == "rising":
-            return Finding(severity=None, says="reward is flat but the held-out score still rises", numbers={"flat": flat})
+            return Finding(
+                severity=None, says="reward is flat but the held-out score still rises", numbers={"flat": flat}
+            )
     planned = run.planned_steps or 0
     left = max(0.0, 1 - float(reward.steps[-1]) / planned) if planned else 0.0
     top = run.reward_range is not None and run.reward_range.share(level) > limits["top"]
@@ -65,11 +73,10 @@ def _flat_share(reward: Column, limits: Limits) -> float:
     best = 0.0
     for share in (1 / 3, 0.5, 0.66, 0.8, 0.9):
         k = int(share * n)
-        if k < 20:
+        if k < min(20, n - 2):
             continue
         tail = slice(n - k, n)
         shown = equivalence(reward.steps[tail], reward.values[tail], margin, limits["p_value"])
-        if shown.flat is not True:
-            break
-        best = share
+        if shown.flat is True:
+            best = share
     return best

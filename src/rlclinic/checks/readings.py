@@ -9,7 +9,7 @@ import numpy as np
 
 from rlclinic.checks.form import Limits, NotApplicable, Unexamined
 from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severity
-from rlclinic.stats.cliff import cliff
+from rlclinic.stats.cliff import apart, cliff
 from rlclinic.stats.groups import beta_binomial_zero_variance, expected_zero_variance
 from rlclinic.stats.level import late, late_mean, mean_difference
 from rlclinic.stats.shift import crossing, lasting_change, onset, steps_found
@@ -18,7 +18,7 @@ from rlclinic.stats.trend import trend
 SHARP = 5.0
 """Noise deviations between the two sides of a complete separation (ours: a healthy drift of 2,000 steps stays below)."""
 LEAST = 20
-"""Points below which no lasting change is judged (ours: the step scan needs five on each side and something to scan)."""
+"""Points below which only complete separation is judged (ours: the step scan needs five on each side and something to scan)."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class Lasting:
 def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | None:
     """The lasting fall (or rise) of a column, or None when the evidence is not there.
 
-    A step that holds, or a trend, or early against late windows; each corrected for autocorrelation. Below ``LEAST``
-    points always None.
+    A step that holds, or a trend, or early against late windows; each corrected for autocorrelation; or complete
+    separation, which is all that fewer than ``LEAST`` points allow.
     """
     c = column.finite
-    if len(c) < LEAST:
-        return None
     sign = -1.0 if falling else 1.0
+    if len(c) < LEAST:
+        return _by_separation(c, falling)
     now = late(c.values)
     steps = [s for s in steps_found(c.steps, c.values) if sign * s.jump > 0]
     held = [s for s in steps if sign * (now - s.before) >= 0.5 * abs(s.jump)]
@@ -69,18 +69,7 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
             abrupt=True,
         )
     if not by_trend and not (by_windows and windows.snr >= 1.0):
-        sharp = cliff(c.steps, c.values, falling=falling)
-        if sharp is None or sharp.size < SHARP or sign * (now - sharp.before) <= 0:
-            return None
-        return Lasting(
-            early=sharp.before,
-            late=now,
-            snr=sharp.size,
-            onset=sharp.onset,
-            p_value=None,
-            method="every later value lies beyond every earlier one",
-            abrupt=True,
-        )
+        return _by_separation(c, falling)
     began = onset(c.steps, c.values, direction=-1 if falling else 1)
     if began is None:
         began = Onset(float(c.steps[0]), float(c.steps[0]), float(c.steps[len(c) // 2]))
@@ -97,6 +86,24 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
         p_value=slope.p_value if by_trend else windows.p_value,
         method="trend test" if by_trend else "early against late window",
         abrupt=False,
+    )
+
+
+def _by_separation(c: Column, falling: bool) -> Lasting | None:
+    """What a few rows can still show: every later value lies beyond every earlier one, and by far."""
+    sharp, abrupt = cliff(c.steps, c.values, falling=falling), True
+    if (sharp is None or sharp.size < SHARP) and len(c) < LEAST:
+        sharp, abrupt = apart(c.steps, c.values, falling=falling), False
+    if sharp is None or sharp.size < SHARP:
+        return None
+    return Lasting(
+        early=sharp.before,
+        late=sharp.after,
+        snr=sharp.size,
+        onset=sharp.onset,
+        p_value=None,
+        method="every later value lies beyond every earlier one" if abrupt else "first and last third do not overlap",
+        abrupt=abrupt,
     )
 
 
@@ -190,7 +197,9 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
     if share is None or share.status == "structural_zero" or not len(share.finite):
         share, at_least = run.get("group.all_dead"), True
     if share is None or not len(share.finite):
-        return Unexamined(("group.zero_var_frac", "reward.group_std"), "neither a share of dead groups nor a spread is logged")
+        return Unexamined(
+            ("group.zero_var_frac", "reward.group_std"), "neither a share of dead groups nor a spread is logged"
+        )
     c = share.finite
     level = now(run, c.values)
     reward = run.get("reward.mean")
@@ -258,6 +267,9 @@ def _kind(run: Run, pay: float | None, place: float | None) -> tuple[Kind, str]:
     right, wrong = run.get("group.all_correct_frac"), run.get("group.all_wrong_frac")
     if right is not None and wrong is not None and len(right.finite) and len(wrong.finite):
         return ("right" if now(run, right.finite.values) >= now(run, wrong.finite.values) else "wrong"), "logged shares"
+    success = run.get("reward.success_rate")
+    if success is not None and len(success.finite):
+        return ("right" if now(run, success.finite.values) >= 0.5 else "wrong"), f"the success rate {success.key}"
     if place is not None and run.reward_range is not None:
         middle = "extremes seen" in run.reward_range.how or len(run.components) > 1
         if middle and 0.35 < place < 0.65:
@@ -267,7 +279,7 @@ def _kind(run: Run, pay: float | None, place: float | None) -> tuple[Kind, str]:
         return "middle", "no reward is logged"
     rows = run["reward.mean"].finite.values
     unknown = "the attainable reward is not known"
-    if pay <= 0 or pay <= rows.min() + 0.1 * np.ptp(rows) and np.ptp(rows) > 0:
+    if pay <= 0 or (pay <= rows.min() + 0.1 * np.ptp(rows) and np.ptp(rows) > 0):
         return "wrong", unknown
     if rows.min() >= 0 and rows.max() <= 1:
         return ("right" if pay >= 0.65 else "wrong" if pay <= 0.35 else "middle"), "a reward in 0..1 is assumed"

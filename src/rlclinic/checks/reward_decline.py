@@ -13,15 +13,14 @@ The data became harder at that step (a curriculum stage), or the reward itself w
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import SHARP
-from rlclinic.model import Evidence, Finding, Onset, Run, Severity
-from rlclinic.stats.cliff import cliff
+from rlclinic.checks.readings import LEAST, lasting
+from rlclinic.model import Evidence, Finding, Onset, Run
 from rlclinic.stats.level import held, late, mean_difference
 from rlclinic.stats.shift import onset, steps_found
 from rlclinic.stats.trend import trend
 
 
-@check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "kl.ref", "entropy.mean"], points=20, since="0.1")
+@check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "kl.ref", "entropy.mean"], points=10, since="0.1")
 def reward_decline(run: Run, limits: Limits) -> Finding:
     reward = run["reward.mean"].finite
     means, width = held(reward.values)
@@ -30,37 +29,42 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
     tail = reward.values[-max(5, int(0.15 * len(reward))) :]
     after = slice(best, len(reward))
     drops = [s for s in steps_found(reward.steps[after], reward.values[after]) if s.jump < 0]
-    p_value, sd = mean_difference(reward.values[best : best + width], tail)
+    _, sd = mean_difference(reward.values[best : best + width], tail)
     slope = trend(reward.steps[after], reward.values[after], level=limits["p_value"])
-    if slope.verdict == "falling":
-        p_value = min(p_value, slope.p_value)
-    real = peak - level > limits["noise"] * sd and p_value <= limits["p_value"]
-    sharp = None if real else cliff(reward.steps, reward.values, falling=True)
-    if sharp is not None and sharp.size >= SHARP:
+    shown = slope.verdict == "falling" or any(s.before - level >= 0.5 * -s.jump for s in drops)
+    real = shown and peak - level > limits["noise"] * sd
+    few = len(reward) < LEAST
+    sharp = None if real else lasting(reward.since(float(reward.steps[best])) if few else reward, falling=True)
+    if sharp is not None and (sharp.abrupt or few):
         # Near the start of a log no window holds the level before the fall; complete separation still shows it.
-        real, peak = True, sharp.before
+        real, peak = True, sharp.early
     floor = run.reward_range.low if run.reward_range is not None else min(float(reward.values.min()), 0.0)
     share = (peak - level) / (peak - floor) if peak > floor else 0.0
     severity = limits.grade("share", share) if real else None
     if severity is None:
-        return Finding(severity=None, says=f"reward holds its best level ({peak:.3g} held, {level:.3g} late)",
-                       numbers={"peak": peak, "late": level, "share": share}, metrics=("reward.mean",))
-    if sharp is not None and sharp.size >= SHARP:
+        return Finding(
+            severity=None,
+            says=f"reward holds its best level ({peak:.3g} held, {level:.3g} late)",
+            numbers={"peak": peak, "late": level, "share": share},
+            metrics=("reward.mean",),
+        )
+    if sharp is not None:
         since = sharp.onset
     elif drops:
         fall = max(drops, key=lambda s: -s.jump)
         since = Onset(fall.step, fall.low, fall.high)
     else:
         top = float(reward.steps[min(best + width - 1, len(reward) - 1)])
-        since = onset(reward.steps[after], reward.values[after], direction=-1) or Onset(top, float(reward.steps[best]), top)
+        since = onset(reward.steps[after], reward.values[after], direction=-1) or Onset(
+            top, float(reward.steps[best]), top
+        )
     return Finding(
         severity=severity,
         says=f"reward fell from a held {peak:.3g} to {level:.3g}, {share:.0%} of what it had earned",
         numbers={"peak": peak, "late": level, "share": share},
         metrics=("reward.mean",),
         onset=since,
-        evidence=Evidence(share, p_value, "best held level against the end, corrected for autocorrelation"),
+        evidence=Evidence(share, slope.p_value, "trend after the best stretch, or a step that holds"),
         remedies=("roll_back", "lower_learning_rate", "kl_coefficient"),
         would_decide=("whether data or reward changed at that step",),
     )
-

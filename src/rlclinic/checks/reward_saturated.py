@@ -13,13 +13,18 @@ The held-out score is high too and the run is at its end: stop, or bring harder 
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import bought, now
-from rlclinic.model import Evidence, Finding, Run, Severity
+from rlclinic.model import Evidence, Finding, RewardRange, Run, Severity
 from rlclinic.stats.shift import crossing
 
 
-@check(page=__doc__, needs=["reward.mean"], uses=["eval.score", "group.zero_var_frac"], since="0.1")
+@check(
+    page=__doc__, needs=["reward.mean"], uses=["eval.score", "group.zero_var_frac", "reward.success_rate"], since="0.1"
+)
 def reward_saturated(run: Run, limits: Limits) -> Answer:
     reward, span = run["reward.mean"].finite, run.reward_range
+    success = run.get("reward.success_rate")
+    if span is None and success is not None and len(success.finite):
+        reward, span = success.finite, RewardRange(0.0, 1.0, f"the success rate {success.key}")
     if span is None:
         return Unexamined(("reward.max",), "the attainable reward is not known, so neither is the distance to it")
     share = span.share(now(run, reward.values))

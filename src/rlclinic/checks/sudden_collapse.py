@@ -19,11 +19,18 @@ from rlclinic.stats.cliff import cliff as complete_fall
 from rlclinic.stats.level import late
 from rlclinic.stats.shift import steps_found
 
-COMPANIONS = ("entropy.mean", "length.response.mean", "kl.ref", "grad.norm", "mismatch.logp_diff.mean",
-              "length.truncated_frac", "optim.lr")
+COMPANIONS = (
+    "entropy.mean",
+    "length.response.mean",
+    "kl.ref",
+    "grad.norm",
+    "mismatch.logp_diff.mean",
+    "length.truncated_frac",
+    "optim.lr",
+)
 
 
-@check(page=__doc__, needs=["reward.mean"], uses=list(COMPANIONS), points=20, since="0.1")
+@check(page=__doc__, needs=["reward.mean"], uses=list(COMPANIONS), points=10, since="0.1")
 def sudden_collapse(run: Run, limits: Limits) -> Finding:
     reward = run["reward.mean"].finite
     now = late(reward.values, 0.15)
@@ -47,7 +54,9 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
         if column is None or len(column.finite) < 20:
             continue
         c = column.finite
-        jumps = [s for s in steps_found(c.steps, c.values) if abs(s.step - at.step) <= near and s.size >= limits["size"]]
+        jumps = [
+            s for s in steps_found(c.steps, c.values) if abs(s.step - at.step) <= near and s.size >= limits["size"]
+        ]
         if jumps:
             moved.append((jumps[0].step, column.key))
     with_it = ", ".join(key for _, key in sorted(moved)[:3])

@@ -16,9 +16,9 @@ import numpy as np
 
 from rlclinic.checks.form import Limits, check
 from rlclinic.checks.readings import now
-from rlclinic.model import Evidence, Finding, Run, Severity
-from rlclinic.stats.level import lower_bound, trials_per_row
-from rlclinic.stats.shift import crossing
+from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.level import late_mean, lower_bound, trials_per_row
+from rlclinic.stats.shift import crossing, longest_run
 
 
 @check(page=__doc__, needs=["length.truncated_frac"], uses=["length.terminated.mean", "reward.mean"], since="0.1")
@@ -28,6 +28,9 @@ def truncation(run: Run, limits: Limits) -> Finding:
     rows = max(1, len(cut) // 3 if run.short else len(cut) // 4)
     sure = lower_bound(share, rows * trials_per_row(cut.values))
     severity = limits.grade("share", share) if sure > limits.at("share", Severity.WARNING) else None
+    episode = _episode(cut, limits) if severity is None and not run.short else None
+    if episode is not None:
+        return episode
     since = None
     if severity is not None:
         since = crossing(cut.steps, cut.values, limits.at("share", Severity.WARNING), above=True)
@@ -43,9 +46,32 @@ def truncation(run: Run, limits: Limits) -> Finding:
         severity=severity,
         says=f"{share:.0%} of answers reach the length limit{detail}",
         numbers={"share": share, "at_least": sure, "first": float(np.mean(cut.values[: max(1, len(cut) // 10)]))},
-        metrics=tuple(m for m in ("length.truncated_frac", "length.response.mean", "length.terminated.mean") if m in run),
+        metrics=tuple(
+            m for m in ("length.truncated_frac", "length.response.mean", "length.terminated.mean") if m in run
+        ),
         onset=since,
-        evidence=Evidence(share, None, f"{rows} rows of about {trials_per_row(cut.values)} answers, Wilson lower bound"),
+        evidence=Evidence(
+            share, None, f"{rows} rows of about {trials_per_row(cut.values)} answers, Wilson lower bound"
+        ),
         remedies=remedies,
         would_decide=("20 prompts with four times the limit: do the answers end then?",) if severity else (),
+    )
+
+
+def _episode(cut: Column, limits: Limits) -> Finding | None:
+    """A lasting stretch of cut answers that is over: worth knowing, since its steps taught the policy from fragments."""
+    bound = limits["episode"]
+    first, last, length = longest_run(cut.steps, cut.values >= bound)
+    if length < max(5, 0.1 * len(cut)):
+        return None
+    inside = (cut.steps >= first) & (cut.steps <= last)
+    return Finding(
+        severity=Severity.WARNING,
+        says=f"{cut.values[inside].mean():.0%} of answers reached the limit from step {first:g} to {last:g}; "
+        f"{late_mean(cut.values):.0%} do now",
+        numbers={"share": late_mean(cut.values), "episode": float(cut.values[inside].mean()), "rows": float(length)},
+        metrics=("length.truncated_frac",),
+        onset=Onset(first, first, first),
+        evidence=Evidence(float(cut.values[inside].mean()), None, "longest stretch of rows above half"),
+        remedies=("response_budget", "soft_overlong_penalty"),
     )

@@ -68,7 +68,9 @@ def _split(run: Run, norm: Column, zero: NDArray[np.bool_]) -> tuple[float | Non
         share = None
     alive: dict[float, bool] = {}
     if share is not None:
-        alive |= {s: v < 1.0 - 1e-6 for s, v in zip(share.finite.steps.tolist(), share.finite.values.tolist(), strict=True)}
+        alive |= {
+            s: v < 1.0 - 1e-6 for s, v in zip(share.finite.steps.tolist(), share.finite.values.tolist(), strict=True)
+        }
     spread = run.get("reward.group_std")
     if spread is not None and share is None:
         alive |= {s: v > 1e-6 for s, v in zip(spread.finite.steps.tolist(), spread.finite.values.tolist(), strict=True)}

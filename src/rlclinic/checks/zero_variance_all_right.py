@@ -28,7 +28,9 @@ def zero_variance_all_right(run: Run, limits: Limits) -> Answer:
         return dead
     small = dead.group_size is not None and dead.group_size < limits["small_group"]
     remedies = ("larger_groups",) if small else ()
-    found = dead_finding(dead, run, limits, "right", (*remedies, "dynamic_sampling", "retire_solved_prompts", "harder_data"))
+    found = dead_finding(
+        dead, run, limits, "right", (*remedies, "dynamic_sampling", "retire_solved_prompts", "harder_data")
+    )
     spread = run.get("reward.std")
     if spread is None or run.framework is None or run.framework.name != "trl" or not (spread.finite.values > 0).any():
         return found

@@ -17,9 +17,13 @@ from rlclinic.checks.readings import Dead, dead_finding, dead_groups
 from rlclinic.model import Run
 
 
-@check(page=__doc__, uses=["group.zero_var_frac", "reward.group_std", "reward.mean", "length.truncated_frac"], since="0.1")
+@check(
+    page=__doc__, uses=["group.zero_var_frac", "reward.group_std", "reward.mean", "length.truncated_frac"], since="0.1"
+)
 def zero_variance_all_wrong(run: Run, limits: Limits) -> Answer:
     dead = dead_groups(run, limits)
     if not isinstance(dead, Dead):
         return dead
-    return dead_finding(dead, run, limits, "wrong", ("score_gold_answers", "warm_start", "easier_data", "larger_groups"))
+    return dead_finding(
+        dead, run, limits, "wrong", ("score_gold_answers", "warm_start", "easier_data", "larger_groups")
+    )

@@ -324,6 +324,8 @@ def translate(key: str, framework: Framework | None, knobs: Mapping[str, Knob]) 
             rows, part = _rows(table, form)
             if rows and not (form != whole and scope == "eval"):
                 return _decide(key, rows, part, table, framework, knobs, 100 * behind)
+    if scope == "train" and "/" not in bare and (rows := _by_last_word(tables[0], bare)):
+        return _decide(key, rows, None, tables[0], framework, knobs, 50)
     if score is not None:
         return Meaning("eval.score", None, "evaluation", 1.0, "", "", "", score[0], key)
     if scope == "eval":
@@ -333,6 +335,12 @@ def translate(key: str, framework: Framework | None, knobs: Mapping[str, Knob]) 
             held.get(rows[0].name if rows else "", "eval.other"), None, "evaluation", 1.0, "", "", "", 50, key
         )
     return None
+
+
+def _by_last_word(table: Table, bare: str) -> tuple[MetricRow, ...]:
+    """The rows of the one key of the table that ends in ``/bare``: tables typed by hand and notebooks drop the rest."""
+    ends = [rows for known, rows in table.exact.items() if known.endswith(f"/{bare}")]
+    return ends[0] if len(ends) == 1 else ()
 
 
 def _decide(

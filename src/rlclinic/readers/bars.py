@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlclinic.model import Floats
-from rlclinic.readers.rows import Inferred, Rows, evaluated
+from rlclinic.readers.rows import Inferred, Rows, beside, evaluated
 
 _BAR = re.compile(r"(\d{1,3})%\|[^|\n]{0,400}\|\s{0,4}(\d{1,9})/(\d{1,9})\s?\[")
 _TRAINING_BAR = re.compile(
@@ -108,14 +107,26 @@ def _inferred(rows: Rows, gaps: Mapping[int, list[int]], held: list[int], spacin
         for start, stop in zip(starts, [*starts[1:], len(trained)], strict=True):
             part = trained[start:stop]
             fitted = _regular(low[part], high[part], spacing)
+            if fitted is None:
+                fitted = _drawn(low[part], high[part])
             if fitted is None or not _agrees(fitted, epoch[part]):
                 return Inferred(seams=seams)
             if start and fitted[0] <= steps[trained[0]]:
                 shift, source = float(np.nanmax(steps)), "progress bar, counted on after each new start"
             steps[part] = fitted + shift
     for row in np.flatnonzero(aside):
-        steps[row] = _beside(int(row), trained, epoch, steps)
+        steps[row] = beside(int(row), trained, epoch, steps)
     return Inferred(steps, source, seams)
+
+
+def _drawn(low: Floats, high: Floats) -> Floats | None:
+    """Steps at irregular intervals, from the bar that is drawn again after each line; None where that is not certain.
+
+    Certain means: most rows stand between two bars of one count, and the counts after the rows increase.
+    """
+    steps = np.where(np.isfinite(high), high, low)
+    certain = 2 * np.count_nonzero(low == high) > len(low) and bool((np.diff(steps) > 0).all())
+    return steps if certain else None
 
 
 def _agrees(steps: Floats, epoch: Floats) -> bool:
@@ -153,13 +164,3 @@ def _regular(low: Floats, high: Floats, spacing: float | None) -> Floats | None:
         if first <= float(np.floor(high / interval - order).min(initial=np.inf)):
             return (order + first) * interval
     return None
-
-
-def _beside(row: int, trained: NDArray[np.int64], epoch: Floats, steps: Floats) -> float:
-    """The step of an evaluation or closing row: that of the training row before it, or of the next one at its epoch."""
-    at = int(np.searchsorted(trained, row))
-    before = trained[at - 1] if at else None
-    after = trained[at] if at < len(trained) else None
-    if after is not None and (before is None or (epoch[before] != epoch[row] and epoch[after] == epoch[row])):
-        return float(steps[after])
-    return float(steps[before]) if before is not None else float("nan")

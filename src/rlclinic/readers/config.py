@@ -98,7 +98,7 @@ def config_from_text(text: str) -> dict[str, object]:
             return flat_settings(json.loads(text))
         except (ValueError, RecursionError):
             pass
-    if not re.search(r"^\s*(?:--|[\w.]+\.\w+=)", text, re.MULTILINE):
+    if not re.search(r"^[ \t]*(?:--|[\w.]{1,200}=)", text, re.MULTILINE):
         try:
             loaded = None if "&" in text and "*" in text else yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError):

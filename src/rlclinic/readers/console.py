@@ -16,6 +16,8 @@ from rlclinic.readers.tokens import Printed, decimals, metric_like, number
 
 OPEN_LINES = 3_000
 """Most physical lines of one printed dictionary (ours: a resolved verl configuration prints about 500)."""
+FAILURES = 50
+"""Most braces of one physical line that may turn out to open no dictionary before the rest is left (ours)."""
 REMEMBERED = 5_000
 """Most lines of a loop print that are kept in case nothing better is found (ours)."""
 
@@ -23,7 +25,6 @@ _ANSI = re.compile(
     r"\x1b\[[0-9;?]{0,40}[ -/]?[@-~]|\x1b\][^\x07\x1b]{0,300}\x07|\[\d{1,2}(?:;\d{1,3}){0,4}m(?![\w\]:])|\x1b"
 )
 _PREFIX = re.compile(r"\s{0,8}(?:\([^()]{0,80}pid=\d{1,9}[^()]{0,60}\)|\[rank\d{1,5}\]:?|\[default\d{1,5}\]:) ?")
-_REPEATED = re.compile(r"\s*\[repeated \d{1,6}x across cluster\].*$")
 _OPENING = re.compile(r"\{\s{0,40}['\"][A-Za-z_]|\{\s*$")
 _BARE_PAIRS = re.compile(r"""(?:'[^'"{}\n:]{1,200}'|"[^'"{}\n:]{1,200}")\s?:\s?['"]?[-+.\dniN]""")
 _LABEL = re.compile(
@@ -31,13 +32,11 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _VERL = re.compile(r"\bstep:(-?\d{1,12})\s+-\s+")
-_VERL_PART = re.compile(r"\s-\s(?=[^ :\n]+[^:\n]*:)")
 _CONTINUES = re.compile(r"[\w/@.%()+:-]{0,200}(?:\s-\s[^:\n]{1,200}:[^\s:]{1,100}){1,2000}(?:\s-\s?)?[^\s]{0,200}\s*")
 _FRAGMENT = re.compile(r"[\w/@.:+()-]{1,200}")
 _SCALED = re.compile(r"(.{1,190})\((\d(?:\.\d{1,6})?e[+-]?\d{1,3})\)")
 _COUNTED = re.compile(
-    r"(?:^|[\s\]])(?:Iter|Iteration|Step|Epoch|Update)\s{1,3}(\d{1,9})(?:\s?/\s?\d{1,9})?\s{0,3}[:|]\s{0,3}(.{5,20000})$",
-    re.IGNORECASE,
+    r"(?:^|[\s\]])(?:Iter|Iteration|Step|Epoch|Update)\s{1,3}(\d{1,9})(?:\s?/\s?\d{1,9})?\s{0,3}[:|]", re.IGNORECASE
 )
 _NAMED = re.compile(
     r"\s*([A-Za-z][\w./@ -]{0,120}?)[\s:=]{1,3}"
@@ -81,7 +80,7 @@ def plain(text: str) -> str:
         if prefix is None:
             break
         text = text[prefix.end() :]
-    return _REPEATED.sub("", text) if "[repeated" in text else text
+    return text[: text.index("[repeated")].rstrip() if "[repeated" in text and "across cluster]" in text else text
 
 
 class Console:
@@ -138,8 +137,8 @@ class Console:
             if not ended:
                 self._close_verl(cut=True)
             return
-        place = 0
-        while (opening := _OPENING.search(text, place)) is not None:
+        place = failures = 0
+        while failures < FAILURES and (opening := _OPENING.search(text, place)) is not None:
             before = text[place : opening.start()]
             self._around(before)
             label = self._labelled(before)
@@ -150,6 +149,7 @@ class Console:
                 self._next_scan = 2
                 return
             self._take(found.pairs, label, whole=found.state == "closed")
+            failures += not found.pairs
             place = max(found.end, opening.end())
         rest = text[place:]
         bare = _BARE_PAIRS.search(rest) if place == 0 and "{" not in rest else None
@@ -253,7 +253,7 @@ class Console:
         row: dict[str, str] = {}
         parts = content.split(" - ")
         if not all(":" in part for part in parts[:-1]):
-            parts = _VERL_PART.split(content)
+            parts = _rejoined(parts)
         doubled = False
         for part in parts[: PAIRS if not cut else min(PAIRS, len(parts) - 1)]:
             key, _, token = part.rpartition(":")
@@ -303,7 +303,12 @@ class Console:
                 self._summary[found[1]] = Printed(found[2])
             return
         counted = _COUNTED.search(text)
-        if counted and (row := _named(re.split(r"[,|]", counted[2]), ended)) and len(row) >= 2 and metric_like(row):
+        if (
+            counted
+            and (row := _named(re.split(r"[,|]", text[counted.end() :]), ended))
+            and len(row) >= 2
+            and metric_like(row)
+        ):
             if self.rows.add(row, float(counted[1]), whole=ended):
                 self._style = self._style or "labelled"
                 self.told.went_on()
@@ -395,6 +400,18 @@ def _settings(pairs: Mapping[str, object]) -> dict[str, object]:
         return setting(value) if isinstance(value, Printed) or (isinstance(value, str) and value[:1] == "[") else value
 
     return flat_settings({key: plainly(value) for key, value in pairs.items()})
+
+
+def _rejoined(parts: list[str]) -> list[str]:
+    """Parts of a line in which keys hold `` - `` themselves: a part without a colon belongs to the one after it."""
+    whole: list[str] = []
+    begun: list[str] = []
+    for part in parts:
+        begun.append(part)
+        if ":" in part:
+            whole.append(" - ".join(begun))
+            begun = []
+    return [*whole, " - ".join(begun)] if begun else whole
 
 
 def _shortened(tokens: list[str]) -> bool:

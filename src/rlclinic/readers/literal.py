@@ -33,7 +33,7 @@ def scan(text: str, start: int, depth: int = 0) -> Scan:
     A pair counts only when a comma or a closing brace follows it, so a value that was cut off is never read. ``state``
     is ``closed``, ``open`` (the text ends inside) or ``broken`` (no dictionary from ``end`` on).
     """
-    stop = text.find("}", start)
+    stop = text.find("}", start, start + 20_000)
     body = text[start:stop] if stop > 0 else "{"
     if "{" not in body:
         simple = _PAIR.findall(body)

@@ -93,7 +93,7 @@ def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) ->
         return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said)
     if form == "document":
         whole = text.read(DOCUMENT_LIMIT + 1).lstrip("\ufeff")
-        if len(sample) >= SNIFF // 4 and "\n" not in sample.strip() and re.search(r"\n\s*\{", whole):
+        if len(sample) >= SNIFF // 4 and "\n" not in sample.strip() and re.search(r"\n[ \t]*\{", whole):
             return read_jsonl(_lines(io.StringIO(whole), RECORD_LIMIT, said), label, said)
         return read_document(whole, label, said)
     if form in (",", ";", "\t"):
@@ -191,10 +191,12 @@ def _form(first: str, sample: str) -> str:
 def _braced(sample: str) -> str:
     """A text that begins with a brace: a printed document, JSON lines with a broken first one, or console text."""
     body = sample.lstrip()
-    if re.match(r"\{\s*\n\s*\"", body) or re.match(r"\{[^{}\n]{0,5000}\"log_history\"\s*:\s*\[\s", body):
+    if ((opened := re.match(r"\{(\s*)\"", body)) and "\n" in opened[1]) or re.match(
+        r"\{[^{}\n]{0,5000}\"log_history\"\s*:\s*\[\s", body
+    ):
         return "document"
     if re.match(r"\{\s*\"", body):
-        return "lines" if re.search(r"\n\s*\{\s*\"", body) or "\n" not in body.strip() else "document"
+        return "lines" if re.search(r"\n[ \t]*\{ ?\"", body) or "\n" not in body.strip() else "document"
     return "console"
 
 

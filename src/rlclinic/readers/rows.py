@@ -430,12 +430,16 @@ def _ordered(series: Mapping[str, Series], count: int, spacing: float | None) ->
         values = epoch.values
         if bool((np.diff(values) > 0).all()) and bool((values == np.floor(values)).all()):
             return values.copy(), "epoch", ("epoch",)
+    aside = evaluated(series, count)
+    trained = np.setdiff1d(np.arange(count), aside)
     order = np.arange(1, count + 1, dtype=np.float64)
-    trained = np.ones(count, dtype=bool)
-    for row in evaluated(series, count):
-        trained[row] = False
-    if 0 < trained.sum() < count:
-        order = np.maximum(np.cumsum(trained), 1).astype(np.float64)
+    if 0 < len(aside) < count:
+        order[trained] = np.arange(1, len(trained) + 1)
+        shown = np.full(count, np.nan)
+        if epoch is not None:
+            shown[epoch.rows] = epoch.values
+        for row in aside:
+            order[row] = beside(int(row), trained, shown, order)
     if spacing and spacing > 0:
         return order * spacing, f"row order times the logging interval of {spacing:g}", ()
     return order, "row order", ()
@@ -462,3 +466,13 @@ def _shared(axis: Floats, series: Mapping[str, Series], count: int) -> Floats:
         if row and not np.isfinite(axis[row]):
             axis[row] = axis[row - 1]
     return axis
+
+
+def beside(row: int, trained: IntArray, epoch: Floats, steps: Floats) -> float:
+    """The step of an evaluation or closing row: that of the training row before it, or of the next one at its epoch."""
+    at = int(np.searchsorted(trained, row))
+    before = trained[at - 1] if at else None
+    after = trained[at] if at < len(trained) else None
+    if after is not None and (before is None or (epoch[before] != epoch[row] and epoch[after] == epoch[row])):
+        return float(steps[after])
+    return float(steps[before]) if before is not None else float("nan")

@@ -225,9 +225,6 @@ HEALTHY: Mapping[str, Recipe] = {
     "few_evaluations": but(PLAIN, says="only three held-out evaluations", evaluations=3),
     "logged_every_10": but(PLAIN, says="one row for ten steps", log_every=10),
     "low_entropy_start": but(PLAIN, says="a distilled model that starts at low entropy", entropy=(0.13, 0.11)),
-    "small_groups": but(
-        PLAIN, says="groups of two: half of them agree by arithmetic", groups=64, group_size=2, start=0.40, goal=0.60
-    ),
     "saturating_well": but(
         PLAIN, says="solves the task and the held-out set too", start=0.55, goal=0.86, group_size=16, spread=15.0
     ),

@@ -32,30 +32,31 @@ class Cliff:
 def cliff(steps: ArrayLike, values: ArrayLike, *, falling: bool, most_rows: int = 30) -> Cliff | None:
     """The largest change after which every value to the end lies beyond every one of the points before it.
 
-    ``steps``, ``values`` (n,), non-finite dropped, three to ten points before, at least five after, and at most
+    ``steps``, ``values`` (n,), non-finite dropped, three to ten points before, at least five and 5 % of the log after, and at most
     ``most_rows`` rows (or 4 % of the log, at least 2) in between. Complete separation of 3 points from 5 has a chance
     of 1/56 among exchangeable values and next to none once the levels must differ by several noise deviations, which
     the caller demands through ``size``. None when there is no such place.
     """
     x, y = tidy(steps, values)
     n = len(y)
-    if n < LEAST + 5:
+    rest_least = max(5, round(0.05 * n))
+    if n < LEAST + rest_least:
         return None
     y = -y if not falling else y
     calm = running_median(y, 3) if n >= 60 else y
     later = np.maximum.accumulate(calm[::-1])[::-1]
     gap = int(min(most_rows, max(2, round(0.04 * n))))
     best: Cliff | None = None
-    for i in _starts(calm, later, gap, n):
+    for i in _starts(calm, later, gap, rest_least):
         width = min(BEFORE, i)
         window = calm[i - width : i]
         # The shortest passage that leaves the two levels apart gives the sharpest onset.
-        after = next((j for j in range(i, min(i + gap, n - 5) + 1) if later[j] < window.min()), None)
+        after = next((j for j in range(i, min(i + gap, n - rest_least) + 1) if later[j] < window.min()), None)
         if after is None:
             continue
         rest = calm[after:]
         level, low = float(np.median(window)), float(np.median(rest))
-        noise = max(float(np.sqrt((_noise(window) ** 2 + _noise(rest) ** 2) / 2)), 1e-9 * abs(level) + 1e-300)
+        noise = max(float(np.sqrt((_steady(window) ** 2 + _local(rest) ** 2) / 2)), 1e-9 * abs(level) + 1e-300)
         found = Cliff(level, low, (level - low) / noise, Onset(float(x[i]), float(x[i - 1]), float(x[after])))
         if best is None or found.before - found.after > best.before - best.after:
             best = found
@@ -64,18 +65,52 @@ def cliff(steps: ArrayLike, values: ArrayLike, *, falling: bool, most_rows: int 
     return Cliff(-best.before, -best.after, best.size, best.onset)
 
 
-def _starts(calm: Floats, later: Floats, gap: int, n: int) -> list[int]:
+def apart(steps: ArrayLike, values: ArrayLike, *, falling: bool) -> Cliff | None:
+    """The change from the first to the last third of a short log when the two thirds do not overlap, else None.
+
+    ``steps``, ``values`` (n,), n >= 9. The chance of this among exchangeable values is 1/20 for thirds of 3 and 1/252
+    for thirds of 5, so the caller must also demand a ``size``. The onset lies anywhere between the thirds.
+    """
+    x, y = tidy(steps, values)
+    third = len(y) // 3
+    if third < LEAST:
+        return None
+    first, last = y[:third], y[-third:]
+    clear = first.min() > last.max() if falling else first.max() < last.min()
+    if not clear:
+        return None
+    before, after = float(np.median(first)), float(np.median(last))
+    noise = max(_bends(y), 1e-9 * abs(before) + 1e-300)
+    middle = 0.5 * (before + after)
+    crossed = np.flatnonzero(y <= middle if falling else y >= middle)
+    at = float(x[int(crossed[0])]) if len(crossed) else float(x[third])
+    return Cliff(before, after, abs(before - after) / noise, Onset(at, float(x[0]), float(x[-third])))
+
+
+def _starts(calm: Floats, later: Floats, gap: int, rest_least: int) -> list[int]:
     """Positions whose points before lie above everything from at most ``gap`` rows later on, largest drops first."""
+    n = len(calm)
     shortest = sliding_window_view(calm, LEAST).min(axis=1)
-    places = np.arange(LEAST, n - 5)
+    places = np.arange(LEAST, n - rest_least)
     if not len(places):
         return []
-    beyond = later[np.minimum(places + gap, n - 5)]
+    beyond = later[np.minimum(places + gap, n - rest_least)]
     drop = shortest[places - LEAST] - beyond
     fits = drop > 0
     order = np.argsort(-drop[fits], kind="stable")
     return [int(i) for i in places[fits][order][:64]]
 
 
-def _noise(window: Floats) -> float:
+def _steady(window: Floats) -> float:
+    """Spread of the level before, which must have held."""
     return max(spread(window), float(np.std(np.diff(window))) / 1.4142135623730951 if len(window) > 2 else 0.0)
+
+
+def _local(rest: Floats) -> float:
+    """Row-to-row noise after the change, whose level may wander on: a robust spread of the differences."""
+    return float(np.median(np.abs(np.diff(rest)))) * 1.0484
+
+
+def _bends(values: Floats) -> float:
+    """Row-to-row noise around whatever smooth course a short log takes: a robust spread of the second differences."""
+    return float(np.median(np.abs(np.diff(values, 2)))) * 1.4826 / 2.449489742783178 if len(values) > 2 else 0.0

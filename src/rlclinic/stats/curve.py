@@ -246,6 +246,7 @@ class Shapes:
 
 @lru_cache(maxsize=8)
 def shapes(n: int) -> Shapes:
+    """A step, exponential approaches (time constants of 2, 6 and 20 % of n) and ramps (over 10, 30 and 100 %)."""
     u = np.arange(n) / n
     rows = [np.ones(n)]
     rows += [1.0 - np.exp(-u / constant) for constant in (0.02, 0.06, 0.2)]

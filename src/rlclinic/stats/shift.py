@@ -50,6 +50,8 @@ _SPIKE_WINDOW = 11
 """Points of the running median a spike is measured from (ours: up to five neighbouring points may spike together)."""
 _EXCURSION = 4.0
 """Noise standard deviations from which a passing excursion counts as one (ours)."""
+_LASTING = 0.01
+"""Largest p-value at which an onset is looked for (the level of the trend test)."""
 _ONSET_T = 3.0
 """Least t-value of the change at its onset (ours)."""
 
@@ -161,10 +163,14 @@ def lasting_change(
     """Compare the first ``early`` share of a run with its last ``late`` share.
 
     ``steps``, ``values`` (n,), non-finite dropped; both windows hold at least three points, and neither more than
-    half. With a ``warmup`` > 0 the first max(warmup, 2 % of the steps) trainer steps are left out. Noise and its
-    autocorrelation time are taken around a line inside each window, never over the whole run, where the change itself
-    would pass for autocorrelation; the larger of the two times counts for both. Welch's t with the effective sizes
-    gives the p-value.
+    half. With a ``warmup`` > 0 the first max(warmup, 2 % of the steps) trainer steps are left out. Welch's t with
+    effective sizes gives the p-value. Noise is taken around a line inside each window, its autocorrelation time from
+    there too or, where that is shorter (windows of short runs hold few points), from the residuals around the
+    best-fitting change; never from the whole run, where the change itself would pass for autocorrelation.
+
+    Measured at p < 0.01 without any change: at most 2 % false for lag-one correlations up to 0.8 from 60 points on and
+    up to 0.95 from 400 on; 3 to 10 % at 0.9 and 0.95 with 40 to 100 points. Changes of four noise deviations are found
+    in 93 % or more at 0.5 from 100 points and at 0.8 from 400.
     """
     x, y = tidy(steps, values)
     if warmup > 0.0 and len(x):
@@ -194,7 +200,9 @@ def lasting_change(
     excursion = abs(float(calm[away]) - levels[0])
     unseen = math.sqrt(max(0.1, 1.0 - 2.0 * tau / min(first, last)))
     recovered = excursion > 0.0 and excursion >= _EXCURSION * sd / unseen and abs(change) < 0.5 * excursion
-    found = onset(x, y, direction=1 if change > 0 else -1) if p_value < 0.01 and change else None
+    found = None
+    if p_value < _LASTING and change:
+        found = left.onset(x, x) if left is not None else onset(x, y, direction=1 if change > 0 else -1)
     start, end = centre + scale * levels[0], centre + scale * levels[1]
     ratio = end / start if start else math.copysign(math.inf, end) if end else 1.0
     extreme = centre + scale * float(calm[away])
@@ -221,7 +229,7 @@ def onset(steps: ArrayLike, values: ArrayLike, *, direction: Literal[-1, 1]) -> 
         z = bin_means(hampel(z), edges)
         first, last = x[edges[:-1]], x[edges[1:] - 1]
     left = _departure(hampel(z), direction)
-    return None if left is None else Onset(float(first[left.index]), float(first[left.low]), float(last[left.high]))
+    return None if left is None else left.onset(first, last)
 
 
 def crossing(
@@ -482,6 +490,10 @@ class _Departure:
     low: int
     high: int
     residuals: Floats
+
+    def onset(self, first: Floats, last: Floats) -> Onset:
+        """The same in trainer steps, given the first and last step of every point."""
+        return Onset(float(first[self.index]), float(first[self.low]), float(last[self.high]))
 
 
 def _departure(z: Floats, direction: int) -> _Departure | None:
