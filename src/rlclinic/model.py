@@ -141,7 +141,7 @@ class Unrecognised:
 
 @dataclass(frozen=True)
 class Undecided:
-    """A log key whose meaning depends on something unknown (mostly the version); ``decided_by`` says what would settle it."""
+    """A log key whose meaning hangs on something unknown, mostly the version; ``decided_by`` would settle it."""
 
     key: str
     meanings: tuple[str, ...]

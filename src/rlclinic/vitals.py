@@ -1,4 +1,4 @@
-"""What a log implies without saying it: the attainable reward, the weights of its parts, rows in which no group can learn."""
+"""What a log implies without saying it: the attainable reward, the weights of its parts, rows without any live group."""
 
 from __future__ import annotations
 

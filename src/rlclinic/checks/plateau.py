@@ -49,7 +49,7 @@ def plateau(run: Run, limits: Limits) -> Answer:
     earlier = reward.values[reward.steps < start]
     learned = len(earlier) >= 5 and float(np.median(earlier[: max(3, len(earlier) // 4)])) < level
     severity = Severity.INFO
-    if not top and (left > limits["budget"] or (flat > limits["share"] and span >= limits["steps"])):
+    if not top and ((left > limits["budget"] and flat >= 0.5) or (flat > limits["share"] and span >= limits["steps"])):
         severity = Severity.WARNING
     rest = f"; {left:.0%} of the planned {planned} steps remain" if left > 0.02 else ""
     return Finding(
@@ -77,6 +77,8 @@ def _flat_share(reward: Column, limits: Limits) -> float:
             continue
         tail = slice(n - k, n)
         shown = equivalence(reward.steps[tail], reward.values[tail], margin, limits["p_value"])
-        if shown.flat is True:
+        # The likeliest change must be small in itself; the interval only has to stay within the noise.
+        likeliest = 0.5 * abs(shown.change_low + shown.change_high)
+        if shown.flat is True and likeliest <= limits["margin"] * scale:
             best = share
     return best

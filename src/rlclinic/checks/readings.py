@@ -18,7 +18,7 @@ from rlclinic.stats.trend import trend
 SHARP = 5.0
 """Noise deviations between the two sides of a complete separation (ours: a healthy drift of 2,000 steps stays below)."""
 LEAST = 20
-"""Points below which only complete separation is judged (ours: the step scan needs five on each side and something to scan)."""
+"""Points below which only complete separation is judged (ours: the step scan needs five on each side)."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
         return Finding(severity=None, says=says, numbers={"share": share}, metrics=("grad.norm",), notes=notes)
     broken = live is not None and live > limits["live"] and (share > 0.5 or zero.sum() >= 3)
     severity = Severity.CRITICAL if broken else limits.grade("share", share)
-    start, end, length = longest_run(norm.steps, zero)
+    start, _, length = longest_run(norm.steps, zero)
     if broken:
         why = " while groups still differed in reward: a bug, not the data"
     elif dead is not None and dead > 0.9:

@@ -36,7 +36,7 @@ CLOCKS = ("progress.", "time.", "tokens.", "perf.")
 """Families that move by themselves; they do not tell whether a row repeats the one before."""
 PASTE = 12
 """Rows up to which text without a run around it counts as an excerpt (ours)."""
-TRUST = {"jsonl": 0, "json_history": 1, "csv": 1, "trainer_state": 2, "console": 3, "summary": 4}
+TRUST = {"jsonl": 0, "json_history": 1, "csv": 1, "trainer_state": 2, "console": 3, "summary": 4, "table": 4}
 """Which form of a run is believed where several overlap: complete and of full precision first."""
 
 
@@ -302,9 +302,9 @@ def _annotate(column: Column, meaning: names.Meaning, knobs: Mapping[str, Knob])
         return replace(column, status="structural_zero", because="it is 0 in every row: no reference model is in use")
     if meaning.zero == "not_measured" and constant_zero:
         return replace(column, status="structural_zero", because="this key is 0 in every row when it is not measured")
-    if meaning.metric in ("reward.mean", "group.zero_var_frac") and knobs.get("dynamic_sampling") is not None:
-        if knobs["dynamic_sampling"].value is True:
-            return replace(column, status="filtered", because="dead groups are filtered out before this is computed")
+    filtering = knobs.get("dynamic_sampling")
+    if meaning.metric in ("reward.mean", "group.zero_var_frac") and filtering is not None and filtering.value is True:
+        return replace(column, status="filtered", because="dead groups are filtered out before this is computed")
     return column
 
 
@@ -389,7 +389,9 @@ def _merge(old: Column | None, new: Column, sure: bool, warnings: list[Warn], lo
     if sure and len(i) >= 5 and old.metric in ("reward.mean", "grad.norm"):
         close = np.isclose(old.values[i], new.values[j], rtol=0.02, atol=2e-3, equal_nan=True)
         if close.mean() < 0.5:
-            says = f"{Path(log.path).name} disagrees with the other sources on {new.key}: is it another run? It is not merged"
+            says = (
+                f"{Path(log.path).name} disagrees with the other sources on {new.key} (another run?) and is not merged"
+            )
             warnings.append(Warn("sources_disagree", says))
             return old
     outside = (new.steps > old.steps[-1]) | (new.steps < old.steps[0])

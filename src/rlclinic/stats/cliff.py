@@ -32,8 +32,8 @@ class Cliff:
 def cliff(steps: ArrayLike, values: ArrayLike, *, falling: bool, most_rows: int = 30) -> Cliff | None:
     """The largest change after which every value to the end lies beyond every one of the points before it.
 
-    ``steps``, ``values`` (n,), non-finite dropped, three to ten points before, at least five and 5 % of the log after, and at most
-    ``most_rows`` rows (or 4 % of the log, at least 2) in between. Complete separation of 3 points from 5 has a chance
+    ``steps``, ``values`` (n,), non-finite dropped, three to ten points before, at least five and 5 % of the log after,
+    and at most ``most_rows`` rows (or 4 % of the log, at least 2) in between. Complete separation of 3 points from 5 has a chance
     of 1/56 among exchangeable values and next to none once the levels must differ by several noise deviations, which
     the caller demands through ``size``. None when there is no such place.
     """

@@ -32,7 +32,8 @@ def held(values: Floats, share: float = EARLY, least: int = 5) -> tuple[Floats, 
     if width < 1:
         return np.empty(0), 0
     total = np.concatenate([[0.0], np.cumsum(values)])
-    return (total[width:] - total[:-width]) / width, width
+    means: Floats = (total[width:] - total[:-width]) / width
+    return means, width
 
 
 def mean_difference(first: Floats, second: Floats) -> tuple[float, float]:
@@ -56,10 +57,11 @@ def mean_difference(first: Floats, second: Floats) -> tuple[float, float]:
 
 def _around_line(window: Floats) -> Floats:
     """Residuals around the window's own line; around its mean below eight points, where a line would fit anything."""
+    centred: Floats = window - window.mean()
     if len(window) < 8:
-        return window - window.mean()
-    x = np.linspace(-1.0, 1.0, len(window))
-    return window - window.mean() - x * float(x @ window / (x @ x))
+        return centred
+    x: Floats = np.linspace(-1.0, 1.0, len(window))
+    return centred - x * float(x @ window / (x @ x))
 
 
 def lower_bound(share: float, trials: float, z: float = 1.645) -> float:
