@@ -90,7 +90,8 @@ def test_the_list_of_checks_is_the_folder() -> None:
 
 
 def loaded(*arguments: str) -> set[str]:
-    code = f"import sys; sys.argv = ['rlclinic', *{list(arguments)!r}]\nimport rlclinic.__main__ as m\ntry:\n m.main()\nexcept SystemExit: pass\n"
+    run = "import rlclinic.__main__ as m\ntry:\n m.main()\nexcept SystemExit: pass\n"
+    code = f"import sys; sys.argv = ['rlclinic', *{list(arguments)!r}]\n{run}"
     code += "print('LOADED', ' '.join(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.rpartition("LOADED ")[2].split())

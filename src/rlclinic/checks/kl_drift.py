@@ -61,16 +61,22 @@ def _first(kl: Column) -> float:
 def _absent(run: Run) -> tuple[Note, ...]:
     """The reassurance that no KL is normal, given only when the KL term is known to be off."""
     weight = run.knobs.get("kl_coef")
-    off = weight is not None and weight.value in (0, 0.0)
+    switch = run.knobs.get("kl_in_loss")
+    off = (weight is not None and weight.value in (0, 0.0)) or (
+        switch is not None and switch.value is False and run.knob("kl_in_reward") is not True
+    )
     # TRL writes the key whenever beta is not 0, so in whole rows its absence proves that the term is off.
     implied = weight is None and not run.excerpt and run.framework is not None and run.framework.name == "trl"
     if not off and not (implied and "reward.mean" in run):
         return ()
-    how = f"({weight.key} = 0)" if weight is not None else "(TRL logs it whenever beta is not 0)"
+    if switch is not None and switch.value is False:
+        how = f"({switch.key} is off)"
+    else:
+        how = f"({weight.key} = 0)" if weight is not None else "(TRL logs it whenever beta is not 0)"
     return (
         Note(
             "kl_absent_expected",
-            f"no KL to the reference is logged because its weight is 0 {how}: there is no reference model to measure "
+            f"no KL to the reference is logged because the KL term is not in use {how}: there is no reference model to measure "
             "against. That is a common recipe for verifiable rewards, not a fault.",
         ),
     )

@@ -35,7 +35,7 @@ def plateau(run: Run, limits: Limits) -> Answer:
         return Finding(
             severity=None, says=f"reward is not shown to be flat (late level {level:.3g})", numbers={"flat": 0.0}
         )
-    start = float(reward.steps[-1]) - flat * span
+    start = float(reward.steps[len(reward) - int(flat * len(reward))])
     held_out = run.get("eval.score")
     if held_out is not None and len(held_out.finite.since(start)) >= 6:
         evals = held_out.finite.since(start)
@@ -57,7 +57,7 @@ def plateau(run: Run, limits: Limits) -> Answer:
         says=f"reward has stayed near {level:.3g} since step {start:.0f}, {flat:.0%} of the run{rest}",
         numbers={"flat": flat, "level": level, "left": left, "learned": float(learned)},
         metrics=tuple(m for m in ("reward.mean", "eval.score") if m in run),
-        onset=Onset(start, start - 0.1 * span, start + 0.1 * span),
+        onset=Onset(start, max(float(reward.steps[0]), start - 0.1 * span), start + 0.1 * span),
         evidence=Evidence(flat, limits["p_value"], "equivalence: the interval of the change lies inside the margin"),
         remedies=("harder_data", "larger_groups", "lr_schedule", "stop_here"),
         would_decide=() if held_out is not None else ("a held-out score",),

@@ -40,7 +40,8 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
         real, peak = True, sharp.early
     floor = run.reward_range.low if run.reward_range is not None else min(float(reward.values.min()), 0.0)
     share = (peak - level) / (peak - floor) if peak > floor else 0.0
-    severity = limits.grade("share", share) if real else None
+    span = 0.0 if run.reward_range is None else run.reward_range.high - run.reward_range.low
+    severity = limits.grade("share", share) if real and peak - level >= limits["least"] * span else None
     if severity is None:
         return Finding(
             severity=None,

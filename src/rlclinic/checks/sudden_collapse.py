@@ -39,9 +39,11 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
         for step in steps_found(reward.steps, reward.values)
         if step.jump < 0
     ]
-    whole = complete_fall(reward.steps, reward.values, falling=True)
+    whole = complete_fall(reward.steps, reward.values, falling=True, whole=False)
     if whole is not None:
         falls.append((whole.size, whole.before, whole.onset))
+    span = 0.0 if run.reward_range is None else run.reward_range.high - run.reward_range.low
+    falls = [fall for fall in falls if fall[1] - now >= limits["least"] * span]
     judged = [(_lost(run, level, now, float(reward.values.min())), size, level, at) for size, level, at in falls]
     cliffs = [one for one in judged if one[0] >= limits["lost"] and one[1] >= limits["size"]]
     if not cliffs:

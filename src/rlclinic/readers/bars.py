@@ -10,10 +10,8 @@ import numpy as np
 from rlclinic.model import Floats
 from rlclinic.readers.rows import Inferred, Rows, beside, evaluated
 
-_BAR = re.compile(r"(\d{1,3})%\|[^|\n]{0,400}\|\s{0,4}(\d{1,9})/(\d{1,9})\s?\[")
-_TRAINING_BAR = re.compile(
-    r"(?:train\w*|progress|training progress|episode|epoch|steps?|iter\w*)?[\s:\d/\[\]]*", re.IGNORECASE
-)
+_BAR = r"(\d{1,3})%\|[^|\n]{0,400}\|\s{0,4}(\d{1,9})/(\d{1,9})\s?\["
+_TRAINING_BAR = r"(?i)(?:train\w*|progress|training progress|episode|epoch|steps?|iter\w*)?[\s:\d/\[\]]*"
 
 
 class Bars:
@@ -27,10 +25,10 @@ class Bars:
     def take(self, text: str, row: int) -> None:
         """Note the bars of a piece of text that follows ``row`` rows."""
         at = 0
-        for bar in _BAR.finditer(text):
+        for bar in re.finditer(_BAR, text):
             described = text[at : bar.start()].rpartition("]")[2].strip() if at else text[: bar.start()].strip()
             at = bar.end()
-            if _TRAINING_BAR.fullmatch(described[-60:]):
+            if re.fullmatch(_TRAINING_BAR, described[-60:]):
                 done, total = int(bar[2]), int(bar[3])
                 gaps = self._bars.setdefault(total, {}) if len(self._bars) < 1000 else {}
                 seen = gaps.setdefault(row, [done, done])

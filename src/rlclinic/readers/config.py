@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import yaml
-
 from rlclinic.errors import CannotRead
 from rlclinic.readers.tokens import number
 
@@ -19,44 +17,35 @@ SETTINGS = 5_000
 VALUE_LENGTH = 2_000
 """Longest text value kept (ours)."""
 
-_FLAG = re.compile(r"--([A-Za-z][\w.-]{1,120})(?:=(.*))?", re.DOTALL)
-_OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)=(.*)", re.DOTALL)
-_LABEL = re.compile(r"([A-Za-z_][\w.]{1,120})\s*[:=]\s*(\S.{0,500})")
-_TOKEN = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"\[\],]+(?:=(?:\[[^\]\n]*\]|'[^'\n]*'|\"[^\"\n]*\"))?|,")
-_CALL = re.compile(r"\b(?:\w*(?:GRPO|PPO|RLOO|DPO|ORPO|KTO|SFT|Online\w*|Training)(?:Config|Arguments|Argument))\(")
-_ARGUMENT = re.compile(r"([A-Za-z_]\w{1,80})\s*=\s*('[^'\n]*'|\"[^\"\n]*\"|\[[^\[\]\n]*\]|[^\s,()\[\]]+)")
+# Patterns are kept as text: re compiles each at its first use, so a log in JSON pays for none of them.
+_FLAG = r"(?s)--([A-Za-z][\w.-]{1,120})(?:=(.*))?"
+_OVERRIDE = r"(?s)\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)=(.*)"
+_LABEL = r"([A-Za-z_][\w.]{1,120})\s*[:=]\s*(\S.{0,500})"
+_TOKEN = r"'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"\[\],]+(?:=(?:\[[^\]\n]*\]|'[^'\n]*'|\"[^\"\n]*\"))?|,"
+_CALL = r"\b(?:\w*(?:GRPO|PPO|RLOO|DPO|ORPO|KTO|SFT|Online\w*|Training)(?:Config|Arguments|Argument))\("
+_ARGUMENT = r"([A-Za-z_]\w{1,80})\s*=\s*('[^'\n]*'|\"[^\"\n]*\"|\[[^\[\]\n]*\]|[^\s,()\[\]]+)"
 
 _LIBRARIES = (
     "trl|transformers|verl|vllm|sglang|torch|pytorch|unsloth|unsloth_zoo|ms-swift|ms_swift|swift|openrlhf|deepspeed"
     "|peft|accelerate|ray|flash-attn|flash_attn|numpy|slime|areal|nemo-rl|nemo_rl|skyrl|prime-rl|python|datasets"
 )
 _RELEASE = r"v?(\d{1,4}\.\d{1,4}(?:\.[\w+]{1,20}){0,4})"
-_PINNED = re.compile(
-    rf"(?<![\w/.-])({_LIBRARIES})\s{{0,3}}(?:==|@ ?v|version\s?[:=]?\s?|[:=]\s?)\s?{_RELEASE}", re.IGNORECASE
-)
-_LISTED = re.compile(
-    rf"(?:^|[,;(=|\[]\s{{0,3}})({_LIBRARIES})[ -]{_RELEASE}(?=$|[\s,;:)|.\]])", re.IGNORECASE | re.MULTILINE
-)
-_PLANNED = re.compile(
-    r"(?:Total steps|total_training_steps|Total optimization steps|max_steps)\s{0,3}[=:]\s{0,3}([\d,]{1,12})\b"
-)
-_RAISED = re.compile(
-    r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}(?:Error|Exception|Interrupt|Exit|Failure)\b.{0,400}"
-)
-_FATAL = re.compile(
+_PINNED = rf"(?i)(?<![\w/.-])({_LIBRARIES})\s{{0,3}}(?:==|@ ?v|version\s?[:=]?\s?|[:=]\s?)\s?{_RELEASE}"
+_LISTED = rf"(?im)(?:^|[,;(=|\[]\s{{0,3}})({_LIBRARIES})[ -]{_RELEASE}(?=$|[\s,;:)|.\]])"
+_PLANNED = r"(?:Total steps|total_training_steps|Total optimization steps|max_steps)\s{0,3}[=:]\s{0,3}([\d,]{1,12})\b"
+_RAISED = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}(?:Error|Exception|Interrupt|Exit|Failure)\b.{0,400}"
+_FATAL = (
     r"CUDA out of memory|CUDA error|NCCL error|Watchdog caught collective operation timeout|Segmentation fault"
     r"|exits with return code|ChildFailedError|oom-kill|SIGKILL|Out of memory|DUE TO TIME LIMIT|ActorDiedError"
 )
-_GPU = re.compile(r"\b((?:NVIDIA|AMD|Tesla)\s[\w ()-]{2,40}?)(?=\.|,|\s\||\s{2}|$)")
-_GPUS = re.compile(r"Num GPUs(?: used)?\s?=\s?(\d{1,5})")
-_MODEL = re.compile(
-    r"(?:^|\s)(?:model|base|base model|policy model)\s?[:=]\s?((?:[\w.-]{2,60}/)[\w.-]{2,80})\s*$", re.IGNORECASE
-)
-_BATCH = re.compile(r"Batch size per device = ([\d,]{1,8}) \| Gradient accumulation steps = ([\d,]{1,8})")
-_TROUBLE = re.compile(r"[Ee]rror|[Ee]xception|imeout|emory|Segm|SIG|exits|Traceback|Interrupt|Exit")
-_DOTTED = re.compile(r"[A-Za-z].{0,12}\d\.\d")
-_FACT = re.compile(r"GPU|NVIDIA|[Mm]odel|base")
-_GIVEN = re.compile(r"(?:^|[\s'\"])--[a-z]|(?:^|[\s'\"+])[a-z_]+\.[a-z_.]+=")
+_GPU = r"\b((?:NVIDIA|AMD|Tesla)\s[\w ()-]{2,40}?)(?=\.|,|\s\||\s{2}|$)"
+_GPUS = r"Num GPUs(?: used)?\s?=\s?(\d{1,5})"
+_MODEL = r"(?i)(?:^|\s)(?:model|base|base model|policy model)\s?[:=]\s?((?:[\w.-]{2,60}/)[\w.-]{2,80})\s*$"
+_BATCH = r"Batch size per device = ([\d,]{1,8}) \| Gradient accumulation steps = ([\d,]{1,8})"
+_TROUBLE = r"[Ee]rror|[Ee]xception|imeout|emory|Segm|SIG|exits|Traceback|Interrupt|Exit"
+_DOTTED = r"[A-Za-z].{0,12}\d\.\d"
+_FACT = r"GPU|NVIDIA|[Mm]odel|base"
+_GIVEN = r"(?:^|[\s'\"])--[a-z]|(?:^|[\s'\"+])[a-z_]+\.[a-z_.]+="
 _SAME = {
     "pytorch": "torch",
     "swift": "ms-swift",
@@ -99,6 +88,8 @@ def config_from_text(text: str) -> dict[str, object]:
         except (ValueError, RecursionError):
             pass
     if not re.search(r"^[ \t]*(?:--|[\w.]{1,200}=)", text, re.MULTILINE):
+        import yaml  # 25 ms that only a configuration is worth
+
         try:
             loaded = None if "&" in text and "*" in text else yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError):
@@ -164,7 +155,7 @@ def arguments(text: str, labels: bool = False) -> dict[str, object]:
         line = line[: FILE_LIMIT >> 6].strip().lstrip("> ").rstrip("\\ ")
         if not line or line[0] == "#":
             continue
-        if labels and "--" not in line and (label := _LABEL.fullmatch(line)) and not _OVERRIDE.fullmatch(line):
+        if labels and "--" not in line and (label := re.fullmatch(_LABEL, line)) and not re.fullmatch(_OVERRIDE, line):
             settings[label[1]] = setting(label[2])
             continue
         _from_tokens(line, settings)
@@ -181,12 +172,12 @@ def _from_tokens(line: str, settings: dict[str, object]) -> None:
             several = " ".join(map(str, values)) if changed else list(values)
             settings[name] = True if not values else values[0] if len(values) == 1 else several
 
-    for found in _TOKEN.finditer(line):
+    for found in re.finditer(_TOKEN, line):
         token = found[0]
         if token == ",":
             continue
         bare = token[1:-1] if token[0] in "'\"" else token
-        flag = _FLAG.fullmatch(bare)
+        flag = re.fullmatch(_FLAG, bare)
         if flag:
             close()
             name, values = flag[1], []
@@ -195,7 +186,7 @@ def _from_tokens(line: str, settings: dict[str, object]) -> None:
                 close()
                 name = None
             continue
-        override = _OVERRIDE.fullmatch(bare)
+        override = re.fullmatch(_OVERRIDE, bare)
         if override:
             close()
             name = None
@@ -207,11 +198,11 @@ def _from_tokens(line: str, settings: dict[str, object]) -> None:
 
 def from_call(text: str) -> dict[str, object]:
     """The arguments of a printed configuration object (``GRPOConfig(output_dir='x', beta=0.04, ...)``)."""
-    start = _CALL.search(text)
+    start = re.search(_CALL, text)
     if start is None:
         return {}
     body = text[start.end() : start.end() + 100_000]
-    return {found[1]: setting(found[2]) for found in _ARGUMENT.finditer(body)}
+    return {found[1]: setting(found[2]) for found in re.finditer(_ARGUMENT, body)}
 
 
 def versions_in(text: str) -> dict[str, str]:
@@ -253,11 +244,11 @@ class Surroundings:
 
     def take(self, text: str) -> None:
         """Look through one line that holds no metric."""
-        if self._traceback or _TROUBLE.search(text):
+        if self._traceback or re.search(_TROUBLE, text):
             self._error(text)
         if "=" in text or ":" in text or "--" in text:
             self._settings_in(text[:20_000])
-        if _FACT.search(text[:1_000]):
+        if re.search(_FACT, text[:1_000]):
             for name, pattern in (("hardware", _GPU), ("gpus", _GPUS), ("model", _MODEL)):
                 found = pattern.search(text[:1_000])
                 if found:
@@ -274,26 +265,26 @@ class Surroundings:
             self._traceback = True
             return
         if self._traceback and not text[:1].isspace():
-            raised = _RAISED.match(text)
+            raised = re.match(_RAISED, text)
             if raised:
                 self.ending = raised[0][:200].strip()
                 return
-        fatal = None if self.ending else _FATAL.search(text)
+        fatal = None if self.ending else re.search(_FATAL, text)
         if fatal:
             start = max(0, fatal.start() - 60)
             self.ending = text[start : start + 200].strip()
 
     def _settings_in(self, text: str) -> None:
-        if _GIVEN.search(text):
+        if re.search(_GIVEN, text):
             self.settings(arguments(text))
         if "Config(" in text or "Arguments(" in text:
             self.settings(from_call(text))
-        batch = _BATCH.search(text)
+        batch = re.search(_BATCH, text)
         if batch:
             sizes = (int(part.replace(",", "") or 0) for part in batch.groups())
             self.settings(dict(zip(("per_device_train_batch_size", "gradient_accumulation_steps"), sizes, strict=True)))
-        for name, value in versions_in(text[:2_000]).items() if _DOTTED.search(text[:2_000]) else ():
+        for name, value in versions_in(text[:2_000]).items() if re.search(_DOTTED, text[:2_000]) else ():
             self.versions.setdefault(name, value)
-        planned = _PLANNED.search(text)
+        planned = re.search(_PLANNED, text)
         if planned and int(planned[1].replace(",", "") or 0) > 0:
             self.planned = int(planned[1].replace(",", ""))

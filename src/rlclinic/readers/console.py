@@ -21,39 +21,29 @@ FAILURES = 50
 REMEMBERED = 5_000
 """Most lines of a loop print that are kept in case nothing better is found (ours)."""
 
+# Most patterns are kept as text: re compiles each at its first use, so a log in JSON pays for none of them.
 _ANSI = re.compile(
     r"\x1b\[[0-9;?]{0,40}[ -/]?[@-~]|\x1b\][^\x07\x1b]{0,300}\x07|\[\d{1,2}(?:;\d{1,3}){0,4}m(?![\w\]:])|\x1b"
 )
-_PREFIX = re.compile(r"\s{0,8}(?:\([^()]{0,80}pid=\d{1,9}[^()]{0,60}\)|\[rank\d{1,5}\]:?|\[default\d{1,5}\]:) ?")
+_PREFIX = r"\s{0,8}(?:\([^()]{0,80}pid=\d{1,9}[^()]{0,60}\)|\[rank\d{1,5}\]:?|\[default\d{1,5}\]:) ?"
 _OPENING = re.compile(r"\{\s{0,40}['\"][A-Za-z_]|\{\s*$")
-_BARE_PAIRS = re.compile(r"""(?:'[^'"{}\n:]{1,200}'|"[^'"{}\n:]{1,200}")\s?:\s?['"]?[-+.\dniN]""")
-_LABEL = re.compile(
-    r"(perf|step|rollout|eval|iter|iteration|metrics_tag)\s{0,2}[:#]?\s{0,2}(\d{1,9})?\s{0,2}[:=-]?\s{0,4}$",
-    re.IGNORECASE,
-)
+_BARE_PAIRS = r"""(?:'[^'"{}\n:]{1,200}'|"[^'"{}\n:]{1,200}")\s?:\s?['"]?[-+.\dniN]"""
+_LABEL = r"(?i)(perf|step|rollout|eval|iter|iteration|metrics_tag)\s{0,2}[:#]?\s{0,2}(\d{1,9})?\s{0,2}[:=-]?\s{0,4}$"
 _VERL = re.compile(r"\bstep:(-?\d{1,12})\s+-\s+")
-_CONTINUES = re.compile(r"[\w/@.%()+:-]{0,200}(?:\s-\s[^:\n]{1,200}:[^\s:]{1,100}){1,2000}(?:\s-\s?)?[^\s]{0,200}\s*")
-_FRAGMENT = re.compile(r"[\w/@.:+()-]{1,200}")
-_SCALED = re.compile(r"(.{1,190})\((\d(?:\.\d{1,6})?e[+-]?\d{1,3})\)")
-_COUNTED = re.compile(
-    r"(?:^|[\s\]])(?:Iter|Iteration|Step|Epoch|Update)\s{1,3}(\d{1,9})(?:\s?/\s?\d{1,9})?\s{0,3}[:|]", re.IGNORECASE
+_CONTINUES = r"[\w/@.%()+:-]{0,200}(?:\s-\s[^:\n]{1,200}:[^\s:]{1,100}){1,2000}(?:\s-\s?)?[^\s]{0,200}\s*"
+_FRAGMENT = r"[\w/@.:+()-]{1,200}"
+_SCALED = r"(.{1,190})\((\d(?:\.\d{1,6})?e[+-]?\d{1,3})\)"
+_COUNTED = r"(?i)(?:^|[\s\]])(?:Iter|Iteration|Step|Epoch|Update)\s{1,3}(\d{1,9})(?:\s?/\s?\d{1,9})?\s{0,3}[:|]"
+_NAMED = (
+    r"(?i)\s*([A-Za-z][\w./@ -]{0,120}?)[\s:=]{1,3}"
+    r"([-+]?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(%?)\s?[A-Za-z/%]{0,12}\s*"
 )
-_NAMED = re.compile(
-    r"\s*([A-Za-z][\w./@ -]{0,120}?)[\s:=]{1,3}"
-    r"([-+]?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(%?)\s?[A-Za-z/%]{0,12}\s*",
-    re.IGNORECASE,
-)
-_EQUALS = re.compile(
-    r"([A-Za-z_][\w./-]{0,80})\s?=\s?([-+]?(?:\d[\d.]{0,40}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(?![\w.%])",
-    re.IGNORECASE,
-)
-_PROSE = re.compile(
+_EQUALS = r"(?i)([A-Za-z_][\w./-]{0,80})\s?=\s?([-+]?(?:\d[\d.]{0,40}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(?![\w.%])"
+_PROSE = (
     r"\s*([A-Za-z][\w ./-]{1,100}?)\s{0,8}:\s{1,20}([A-Z][A-Za-z_]{0,30})\s?=\s?"
     r"([-+]?\d[\d.]{0,30}(?:e[-+]?\d{1,3})?)(?=\s|$)"
 )
-_SUMMARY = re.compile(
-    r"wandb:\s+([A-Za-z_][\w./@-]{0,190}) +([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf|NaN|Infinity))\s*$"
-)
+_SUMMARY = r"wandb:\s+([A-Za-z_][\w./@-]{0,190}) +([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf|NaN|Infinity))\s*$"
 _CONFIG_KEYS = frozenset(
     [
         "per_device_train_batch_size",
@@ -76,7 +66,7 @@ def plain(text: str) -> str:
     if "\x1b" in text or ("m" in text and "[" in text):
         text = _ANSI.sub("", text)
     for _ in range(3):
-        prefix = _PREFIX.match(text) if text[:10].lstrip()[:1] in ("(", "[") else None
+        prefix = re.match(_PREFIX, text) if text[:10].lstrip()[:1] in ("(", "[") else None
         if prefix is None:
             break
         text = text[prefix.end() :]
@@ -152,8 +142,8 @@ class Console:
             failures += not found.pairs
             place = max(found.end, opening.end())
         rest = text[place:]
-        bare = _BARE_PAIRS.search(rest) if place == 0 and "{" not in rest else None
-        if bare and len(_BARE_PAIRS.findall(rest[:5000])) >= 3:
+        bare = re.search(_BARE_PAIRS, rest) if place == 0 and "{" not in rest else None
+        if bare and len(re.findall(_BARE_PAIRS, rest[:5000])) >= 3:
             found = scan(rest, bare.start())
             if found.state == "open":
                 self._open, self._open_label, self._depth, self._next_scan = [rest[bare.start() :]], None, 1, 2
@@ -202,7 +192,7 @@ class Console:
     def _labelled(self, before: str) -> float | None:
         """The step named directly before a dictionary (``Global step 12: {``), if any."""
         tail = before[-60:]
-        label = _LABEL.search(tail)
+        label = re.search(_LABEL, tail)
         if label is None or label[2] is None:
             return None
         self._label = label[1].lower()
@@ -240,11 +230,11 @@ class Console:
     def _continues(self, text: str) -> bool:
         if _VERL.search(text) or "{" in text or "%|" in text or not text.strip():
             return False
-        if _CONTINUES.fullmatch(text):
+        if re.fullmatch(_CONTINUES, text):
             return True
         last = self._verl[-1]
         tail = last.rsplit(" - ", 1)[-1]
-        return bool(_FRAGMENT.fullmatch(text.strip())) and number(tail.rpartition(":")[2]) is None
+        return bool(re.fullmatch(_FRAGMENT, text.strip())) and number(tail.rpartition(":")[2]) is None
 
     def _close_verl(self, cut: bool) -> None:
         if not self._verl:
@@ -261,7 +251,7 @@ class Console:
                 token = token[token.index("(") + 1 : -1]
             if not key:
                 continue
-            if key[-1] == ")" and (scaled := _SCALED.fullmatch(key)) and (value := number(token)) is not None:
+            if key[-1] == ")" and (scaled := re.fullmatch(_SCALED, key)) and (value := number(token)) is not None:
                 places = (decimals(token) or 0) + max(0, -int(scaled[2].partition("e")[2]))
                 key, token = scaled[1], f"{value * float(scaled[2]):.{min(places, 30)}f}"
             if key in row:
@@ -298,11 +288,11 @@ class Console:
         if stripped.strip("=-*# "):
             self._heading = stripped[:100]
         if text.startswith("wandb:"):
-            found = _SUMMARY.match(text)
+            found = re.match(_SUMMARY, text)
             if found and ended and len(self._summary) < PAIRS:
                 self._summary[found[1]] = Printed(found[2])
             return
-        counted = _COUNTED.search(text)
+        counted = re.search(_COUNTED, text)
         if (
             counted
             and (row := _named(re.split(r"[,|]", text[counted.end() :]), ended))
@@ -317,11 +307,11 @@ class Console:
             self._maybe_loop(stripped, ended)
 
     def _maybe_loop(self, text: str, ended: bool) -> None:
-        pairs = _EQUALS.findall(text[:4000])
-        prose = _PROSE.match(text) if ended else None
+        pairs = re.findall(_EQUALS, text[:4000])
+        prose = re.match(_PROSE, text) if ended else None
         if prose and len(self._prose) < PAIRS:
             self._prose.setdefault(f"{' '.join(prose[1].split())}/{prose[2]}", Printed(prose[3]))
-        elif len(pairs) >= 2 and len(re.sub(r"[\s,;|]+", "", _EQUALS.sub("", text[:4000]))) * 5 <= len(text):
+        elif len(pairs) >= 2 and len(re.sub(r"[\s,;|]+", "", re.sub(_EQUALS, "", text[:4000]))) * 5 <= len(text):
             kept = pairs if ended else pairs[:-1]
             self._loop.append({key: Printed(token) for key, token in kept})
 
@@ -432,7 +422,7 @@ def _named(parts: list[str], ended: bool) -> dict[str, object]:
     """``name value [unit]`` parts as a row; percentages and the last part of a cut line are left out."""
     row: dict[str, object] = {}
     for part in (parts if ended else parts[:-1])[:PAIRS]:
-        found = _NAMED.fullmatch(part) if len(part) < 200 else None
+        found = re.fullmatch(_NAMED, part) if len(part) < 200 else None
         if found and not found[3] and number(found[2]) is not None:
             row.setdefault(found[1].strip(), Printed(found[2]))
     return row

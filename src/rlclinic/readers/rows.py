@@ -42,7 +42,7 @@ STEP_KEYS = (
 """Keys that hold the step, best first."""
 
 _EVALUATION = ("eval_", "eval/")
-_COUNTED = re.compile(r"(\d{1,12})\s*/\s*(\d{1,12})")
+_COUNTED = r"(\d{1,12})\s*/\s*(\d{1,12})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +196,7 @@ class Rows:
     def _coerce(self, key: str, value: object) -> float | None:
         if isinstance(value, str):
             found = number(value)
-            if found is None and key in STEP_KEYS and (counted := _COUNTED.fullmatch(value.strip())):
+            if found is None and key in STEP_KEYS and (counted := re.fullmatch(_COUNTED, value.strip())):
                 self.planned = int(counted[2])
                 return float(counted[1])
             return found

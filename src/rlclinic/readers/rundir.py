@@ -17,18 +17,10 @@ LEVELS = 4
 LEFT = 50
 """Most entries named as left out (ours)."""
 
-_CONFIG_NAMES = re.compile(
-    r"(?:(?:train|training|experiment|run|resolved|grpo|ppo|wandb)[_-]?)?(?:config|args|arguments|hparams|params|recipe|settings|overrides)\.(?:ya?ml|json|txt)",
-    re.IGNORECASE,
-)
-_METRIC_NAMES = re.compile(
-    r"(?:.*[_.-])?(?:metrics?|logging|trainer_log|history|log|logs|progress|results|reward_log|step_logs|grpo|ppo|train|training|stdout|output|console|nohup)\b.*\.(?:jsonl|csv|tsv|json|log|txt|out)|nohup\.out|.*\.(?:log|out)",
-    re.IGNORECASE,
-)
-_ROLLOUT_NAMES = re.compile(
-    r"(?:rollouts?|completions?|generations?|samples|.*_data_step\d+|.*rollout.*|timing_spans)", re.IGNORECASE
-)
-_CHECKPOINT = re.compile(r"(?:checkpoint|global_step|step|iter|ckpt)[-_]?(\d{1,12})", re.IGNORECASE)
+_CONFIG_NAMES = r"(?i)(?:(?:train|training|experiment|run|resolved|grpo|ppo|wandb)[_-]?)?(?:config|args|arguments|hparams|params|recipe|settings|overrides)\.(?:ya?ml|json|txt)"
+_METRIC_NAMES = r"(?i)(?:.*[_.-])?(?:metrics?|logging|trainer_log|history|log|logs|progress|results|reward_log|step_logs|grpo|ppo|train|training|stdout|output|console|nohup)\b.*\.(?:jsonl|csv|tsv|json|log|txt|out)|nohup\.out|.*\.(?:log|out)"
+_ROLLOUT_NAMES = r"(?i)(?:rollouts?|completions?|generations?|samples|.*_data_step\d+|.*rollout.*|timing_spans)"
+_CHECKPOINT = r"(?i)(?:checkpoint|global_step|step|iter|ckpt)[-_]?(\d{1,12})"
 _PASSED = {
     ".wandb": "a W&B run file; give its output.log or an export",
     ".db": "a database (Trackio, MLflow); export the metrics as CSV or JSON lines",
@@ -66,7 +58,7 @@ def is_config(path: Path) -> bool:
     except OSError:
         return False
     if suffix == ".json":
-        named = _CONFIG_NAMES.fullmatch(path.name) is not None
+        named = re.fullmatch(_CONFIG_NAMES, path.name) is not None
         return named and '"log_history"' not in text
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines or len(lines) > 500:
@@ -74,7 +66,7 @@ def is_config(path: Path) -> bool:
     stating = sum(
         line.startswith(("--", "#", "+")) or re.match(r"[\w.]{2,100}\s*[:=]\s*\S", line) is not None for line in lines
     )
-    plain = _CONFIG_NAMES.fullmatch(path.name) is not None or any(line.startswith("--") for line in lines)
+    plain = re.fullmatch(_CONFIG_NAMES, path.name) is not None or any(line.startswith("--") for line in lines)
     return plain and stating * 2 >= len(lines) and bool(config_from_text(text))
 
 
@@ -149,7 +141,7 @@ def _owner(top: Path, one: Path) -> Path:
     parts = one.relative_to(top).parts[:-1]
     kept: list[str] = []
     for part in parts:
-        if _CHECKPOINT.fullmatch(part) or part in (
+        if re.fullmatch(_CHECKPOINT, part) or part in (
             "wandb",
             "files",
             "logs",
@@ -179,20 +171,20 @@ def _role(top: Path, one: Path) -> tuple[Path, str, str]:
         return owner, "config" if name in ("config.yaml", "overrides.yaml") else "", ""
     if name in ("wandb-summary.json", "wandb-metadata.json", "requirements.txt", "label.json", "README.md"):
         return owner, "", ""
-    if _ROLLOUT_NAMES.fullmatch(one.stem) or any(
-        _ROLLOUT_NAMES.fullmatch(part) for part in one.relative_to(top).parts[:-1]
+    if re.fullmatch(_ROLLOUT_NAMES, one.stem) or any(
+        re.fullmatch(_ROLLOUT_NAMES, part) for part in one.relative_to(top).parts[:-1]
     ):
         return owner, "left", "saved answers (rollouts), not metrics"
-    if any(_CHECKPOINT.fullmatch(part) for part in one.relative_to(top).parts[:-1]):
+    if any(re.fullmatch(_CHECKPOINT, part) for part in one.relative_to(top).parts[:-1]):
         return owner, "", ""
-    if _CONFIG_NAMES.fullmatch(name):
+    if re.fullmatch(_CONFIG_NAMES, name):
         return owner, "config", ""
-    if _METRIC_NAMES.fullmatch(name) or suffix in (".jsonl", ".csv", ".tsv"):
+    if re.fullmatch(_METRIC_NAMES, name) or suffix in (".jsonl", ".csv", ".tsv"):
         return owner, "log", ""
     return owner, "", ""
 
 
 def _age(state: Path) -> tuple[int, int]:
     """Newer trainer states sort later; one outside any checkpoint is the newest."""
-    found = _CHECKPOINT.fullmatch(state.parent.name)
+    found = re.fullmatch(_CHECKPOINT, state.parent.name)
     return (0, int(found[1])) if found else (1, 0)

@@ -41,19 +41,17 @@ _ROLLOUT_KEYS = frozenset(
     ]
 )
 _BETWEEN = re.compile(r"[\s,]*")
-_HISTORY = re.compile(r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])')
+_HISTORY = r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])'
 _LONG_FORM = frozenset({"key", "metric", "name", "tag", "metric_name"})
 _LONG_VALUE = frozenset({"value", "metric_value"})
-_EXPORTED = re.compile(r"(.{1,300}) - ([^-].{0,190}|-?[\w/@.]{1,190})")
-_HEADER_CELL = re.compile(r"[\w./@()%+ #-]{1,200}")
-_VALUED = re.compile(r"\s[-+]?\d+\.\d")
-_RULE = re.compile(r"[\s|:+=-]+")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
-_STEP_COLUMN = re.compile(
-    r"(?:train/|training/)?(?:global[_ ])?_?(?:step|steps|iter|iteration|epoch|update)", re.IGNORECASE
-)
-_GAP = re.compile(r"\s{2,}|\t")
+_EXPORTED = r"(.{1,300}) - ([^-].{0,190}|-?[\w/@.]{1,190})"
+_HEADER_CELL = r"[\w./@()%+ #-]{1,200}"
+_VALUED = r"\s[-+]?\d+\.\d"
+_RULE = r"[\s|:+=-]+"
+_THOUSANDS = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?"
+_DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
+_STEP_COLUMN = r"(?i)(?:train/|training/)?(?:global[_ ])?_?(?:step|steps|iter|iteration|epoch|update)"
+_GAP = r"\s{2,}|\t"
 
 
 def as_row(record: Mapping[str, object]) -> Mapping[str, object]:
@@ -144,7 +142,7 @@ def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
     rows = Rows()
     if text[begin : begin + 1] == "[":
         return _listed(_Array(text, begin + 1), path, warnings, "json_history")
-    history = _HISTORY.search(text)
+    history = re.search(_HISTORY, text)
     if history:
         form = "trainer_state" if history[1] == "log_history" else "json_history"
         return _listed(_Array(text, history.end()), path, warnings, form)
@@ -249,9 +247,9 @@ def delimiter(header: str) -> str | None:
         or any(number(cell) is not None for cell in cells)
     ):
         return None
-    if "__MIN" not in header and not all(_HEADER_CELL.fullmatch(cell) for cell in cells[1:]):
+    if "__MIN" not in header and not all(re.fullmatch(_HEADER_CELL, cell) for cell in cells[1:]):
         return None
-    if any(_VALUED.search(cell) for cell in cells):
+    if any(re.search(_VALUED, cell) for cell in cells):
         return None
     named = metric_like(cells) or {c.lower() for c in cells} & _LONG_FORM
     return best if named and all(len(cell) < 200 for cell in cells) else None
@@ -384,9 +382,9 @@ def _cell(cell: str, mark: str) -> Printed | None:
     text = cell.strip().strip('"').replace("\u2212", "-")
     if not text or text.endswith("%"):
         return None
-    if mark != "," and _DECIMAL_COMMA.fullmatch(text):
+    if mark != "," and re.fullmatch(_DECIMAL_COMMA, text):
         text = text.replace(",", ".")
-    elif _THOUSANDS.fullmatch(text):
+    elif re.fullmatch(_THOUSANDS, text):
         text = text.replace(",", "")
     return Printed(text)
 
@@ -406,12 +404,12 @@ def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn
                 len(cells) >= 2
                 and all(cells)
                 and metric_like(cells)
-                and _STEP_COLUMN.fullmatch(cells[0])
+                and re.fullmatch(_STEP_COLUMN, cells[0])
                 and not any(number(c) is not None for c in cells)
             ):
                 header = [re.sub(r"\s*/\s*", "/", cell) for cell in cells]
             continue
-        if not text or _RULE.fullmatch(text) or text in ("...", "\u2026"):
+        if not text or re.fullmatch(_RULE, text) or text in ("...", "\u2026"):
             continue
         if not ended:
             cut, cells = True, cells[:-1]
@@ -434,5 +432,5 @@ def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn
 
 
 def _cells(text: str, piped: bool) -> list[str]:
-    parts = text.strip("|").split("|") if piped else _GAP.split(text)
+    parts = text.strip("|").split("|") if piped else re.split(_GAP, text)
     return [part.strip().strip("*`").strip() for part in parts]

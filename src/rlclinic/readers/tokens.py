@@ -10,7 +10,7 @@ KEY_LENGTH = 200
 FULL_PRECISION = 9
 """Decimals from which a printed number counts as a full float (ours: no fixed format seen prints more than 8)."""
 
-_WRAPPED = re.compile(r"(?:np|numpy|torch|jnp)?\.?(?:float|int|uint|bfloat|tensor|array)\d{0,2}\(([^()]{1,60})\)")
+_WRAPPED = r"(?:np|numpy|torch|jnp)?\.?(?:float|int|uint|bfloat|tensor|array)\d{0,2}\(([^()]{1,60})\)"
 
 
 _WORD = re.compile(r"[a-z]+")
@@ -69,7 +69,7 @@ _RL_WORDS = frozenset(
         "returns",
     ]
 )
-_PREFERENCE = re.compile(r"(?:eval_|train/|eval/)?(?:rewards|logps|logits)/(?:chosen|rejected|margins|accuracies)")
+_PREFERENCE = r"(?:eval_|train/|eval/)?(?:rewards|logps|logits)/(?:chosen|rejected|margins|accuracies)"
 _SUPERVISED = (
     "mean_token_accuracy",
     "rewards/chosen",
@@ -95,7 +95,7 @@ def metric_like(keys: Iterable[str]) -> bool:
 def supervised(keys: Iterable[str]) -> bool:
     """True when the keys are those of fine-tuning or preference training and none is of reinforcement learning."""
     names = [key for key in keys if len(key) <= KEY_LENGTH]
-    if any(words(key) & _RL_WORDS and not _PREFERENCE.match(key) for key in names):
+    if any(words(key) & _RL_WORDS and not re.match(_PREFERENCE, key) for key in names):
         return False
     return any("loss" in key for key in names) and any(key.endswith(_SUPERVISED) for key in names)
 
@@ -111,14 +111,14 @@ def number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        inner = _WRAPPED.fullmatch(text.strip()) if text[-1:] == ")" and len(text) <= 100 else None
+        inner = re.fullmatch(_WRAPPED, text.strip()) if text[-1:] == ")" and len(text) <= 100 else None
         return number(inner[1].split(",")[0]) if inner else None
     return value if text.isascii() and "_" not in text else None
 
 
 def decimals(token: str) -> int | None:
     """How many decimals a printed number shows, its exponent included (``1.2e-05`` shows 6); None without a point."""
-    if token[-1:] == ")" and (inner := _WRAPPED.fullmatch(token)):
+    if token[-1:] == ")" and (inner := re.fullmatch(_WRAPPED, token)):
         token = inner[1]
     mantissa, _, exponent = token.lower().partition("e")
     _, point, tail = mantissa.partition(".")

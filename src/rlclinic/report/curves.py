@@ -17,6 +17,14 @@ PANEL = 3
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _LOW_TO_HIGH = "_.-'"
 
+BEYOND = "^v"
+"""What stands in a cell of a one-line curve for values above and below its scale."""
+
+# Ours: extremes are left off the scale of a one-line curve when they are so few and would flatten all the rest so much.
+_FEW = 40
+_FLATTENING = 3.0
+_LEAST_POINTS = 10
+
 # Ours: neighbours farther apart than this many median distances are a hole in the log and stay unconnected.
 _HOLE = 3.0
 
@@ -27,7 +35,8 @@ def draw(
     """``height`` lines of ``width`` characters, top line first.
 
     ``span`` is the range of trainer steps that the width stands for (default: the column's own); curves drawn with one
-    span line up. Missing steps stay blank, a cell that holds only NaN or infinities shows ``NONFINITE``.
+    span line up. Missing steps stay blank, a cell that holds only NaN or infinities shows ``NONFINITE``. One line has
+    the robust ``scale`` and marks what lies beyond it; more lines have the full range.
     """
     if width < 1 or height < 1 or not len(column):
         return (" " * max(width, 0),) * max(height, 1)
@@ -35,10 +44,39 @@ def draw(
     per_cell = 1 if ascii else 2
     at, values = _on_grid(column.steps, column.values, low, high, width * per_cell)
     least, most = _extremes(at, values, width * per_cell)
-    dots = height * 4
-    bottom, top = _levels(least, most, dots)
+    limits = scale(column)[:2] if height == 1 else None
+    bottom, top = _levels(least, most, height * 4, limits)
     rows = _ascii_rows(bottom, top, height) if ascii else _braille_rows(bottom, top, height)
+    if limits is not None:
+        inside = column.finite
+        inside = inside.since(low).upto(high)
+        cells = _positions(inside.steps, low, high, width * per_cell) // per_cell
+        for sign, beyond in zip(BEYOND, (inside.values > limits[1], inside.values < limits[0]), strict=True):
+            for cell in np.unique(cells[beyond]).tolist():
+                rows[0][cell] = sign
     return _with_nonfinite(rows, bottom, at[~np.isfinite(values)] // per_cell, per_cell, ascii)
+
+
+def scale(column: Column) -> tuple[float, float, bool]:
+    """Lowest and highest value that a one-line curve of ``column`` shows, and whether some lie beyond.
+
+    They are the extremes, unless a few values would flatten all the others: a single spike, say.
+    """
+    values = column.finite.values
+    if not len(values):
+        return 0.0, 0.0, False
+    floor, ceiling = float(values.min()), float(values.max())
+    if len(values) < _LEAST_POINTS:
+        return floor, ceiling, False
+    few = max(1, len(values) // _FEW)
+    sorted_ends = np.partition(values, (few, len(values) - 1 - few))
+    low, high = float(sorted_ends[few]), float(sorted_ends[-1 - few])
+    half = high / 2 - low / 2
+    if half > 0 and (ceiling / 2 - high / 2) / _FLATTENING > half:
+        ceiling = high + half / 2
+    if half > 0 and (low / 2 - floor / 2) / _FLATTENING > half:
+        floor = low - half / 2
+    return floor, ceiling, bool(np.any((values < floor) | (values > ceiling)))
 
 
 def panel(
@@ -110,17 +148,23 @@ def _extremes(at: NDArray[np.int64], values: Floats, cells: int) -> tuple[Floats
     return least, most
 
 
-def _levels(least: Floats, most: Floats, dots: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Lowest and highest dot per cell, counted from below; -1 where the cell is empty."""
+def _levels(
+    least: Floats, most: Floats, dots: int, limits: tuple[float, float] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Lowest and highest dot per cell, counted from below; -1 where the cell is empty.
+
+    The dots stand for the range between ``limits`` (default: the extremes); what lies beyond is drawn at its edge.
+    """
     known = np.isfinite(least)
     bottom = np.full(len(least), -1, dtype=np.int64)
     top = bottom.copy()
     if known.any():
-        floor, ceiling = float(least[known].min()), float(most[known].max())
+        floor, ceiling = limits or (float(least[known].min()), float(most[known].max()))
         # Halved before subtracting: the range of two huge values of opposite sign overflows otherwise.
         half = ceiling / 2 - floor / 2
         for target, source in ((bottom, least), (top, most)):
-            share = (source[known] / 2 - floor / 2) / half if half > 0 else np.zeros(int(known.sum()))
+            inside = np.clip(source[known], floor, ceiling)
+            share = (inside / 2 - floor / 2) / half if half > 0 else np.zeros(int(known.sum()))
             target[known] = np.clip(np.rint(share * (dots - 1)), 0, dots - 1).astype(np.int64)
     return bottom, top
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rlclinic.report import curves
-from rlclinic.report.document import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Table
+from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Table
 
 # Characters that mark up wherever they stand; an underscore within a word does not.
 _SPECIAL = re.compile(r"[\\`*\[\]#|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -86,9 +86,10 @@ def _change(block: Change) -> Iterator[str]:
     yield f"{block.number}. **{text(block.says)}**"
     indent = " " * (len(str(block.number)) + 2)
     for key, before, after, writes in block.settings:
-        written = f", write {code(writes)}" if writes else ""
-        moved = f": {code(before)} -> {code(after)}" if after else ""
-        yield f"{indent}- {code(key)}{moved}{written}"
+        written = f": write {code(writes)}" if writes else ""
+        now = f" (now {code(before)})" if before else ""
+        moved = f": {code(before)} -> {code(after)}" if before and after and not writes else ""
+        yield f"{indent}- {code(key)}{moved}{written}{now if writes else ''}"
     for label, value in block.pairs:
         yield f"{indent}- {text(label)}: {text(value)}"
 
@@ -97,14 +98,16 @@ def _panel(block: Curve) -> str:
     mark = block.mark.step if block.mark else None
     lines = curves.panel(block.column, _PANEL, span=block.span, ends=(block.low, block.high), mark=mark)
     wide = max(len(block.low), len(block.high))
-    return "\n".join(["```text", *(f"{label:>{wide}}  {drawn}".rstrip() for label, drawn in lines), "```"])
+    drawn = "\n".join(["```text", *(f"{label:>{wide}}  {drawn}".rstrip() for label, drawn in lines), "```"])
+    return f"{text(block.title)}\n\n{drawn}"
 
 
 def _vitals(block: Sequence[Curve]) -> str:
     rows, remarks = [], []
     for curve in block:
-        course = curves.draw(curve.column, _CURVE, span=curve.span)[0].strip() if curve.first else ""
-        extent = f"{curve.low}..{curve.high}" if curve.first else ""
+        shown = bool(curve.first) and curve.course
+        course = curves.draw(curve.column, _CURVE, span=curve.span)[0].strip() if shown else ""
+        extent = f"{curve.low}..{curve.high}" if curve.low else ""
         rows.append([_cell(w) for w in (curve.title, curve.first, curve.last, extent)] + [course, _cell(curve.flag)])
         remarks += [f"- {text(curve.title)}: {text(remark)}" for remark in curve.remarks]
     table = _table(("", "first", "last", "range", "course", "finding"), rows)

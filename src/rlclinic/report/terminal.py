@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rlclinic.report import curves
-from rlclinic.report.document import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Table
+from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Table
 
 _STYLES = {
     "plain": "",
@@ -85,6 +85,13 @@ class _Drawing:
         self.console = Console(file=io.StringIO(), width=width, color_system=None)
 
     def lines(self, blocks: Sequence[Block]) -> Iterator[Text]:
+        started = False
+        for line in self.drawn(blocks):
+            started = started or bool(line.plain)
+            if started:
+                yield line
+
+    def drawn(self, blocks: Sequence[Block]) -> Iterator[Text]:
         for small, run in groupby(blocks, lambda b: isinstance(b, Curve) and not b.large):
             if small:
                 yield from self.vitals([b for b in run if isinstance(b, Curve)])
@@ -138,8 +145,7 @@ class _Drawing:
         if block.aside:
             parts[2] = (f"({block.aside})", "dim")
         line = Text("  ").join(Text(self.fit(text), style=style) for text, style in parts if text)
-        if block.level > 1:
-            yield Text("")
+        yield Text("")
         yield from line.wrap(self.console, self.width, overflow="fold")
 
     def paragraph(self, block: Paragraph) -> Iterator[Text]:
@@ -165,10 +171,11 @@ class _Drawing:
         inner, column = self.indent + _LABEL, 9
         yield from self.labelled(f"change {block.number}", block.says, self.indent, _LABEL, style="bold")
         for key, before, after, writes in block.settings:
-            if after:
-                yield from self.labelled("", f"{key}: {before} -> {after}", inner, 0)
-            if writes:
-                yield from self.labelled("write", writes, inner, column, style="cyan")
+            moved = f"{key}: {before} -> {after}" if before and after else ""
+            now = f"   (now {before})" if before and writes else ""
+            yield from self.labelled(
+                "write" if writes else "set", (writes or moved or key) + now, inner, column, "cyan"
+            )
         yield from self.pairs(block.pairs, inner, column)
 
     def table(self, block: Table) -> Iterator[Text]:
@@ -201,7 +208,7 @@ class _Drawing:
         wide["title"] = min(wide["title"], max(8, self.width - flag - 2 - values))
         start = flag + wide["title"] + 2 + values
         extent = wide["low"] + 2 + wide["high"]
-        ranged = self.width - start - 3 - extent - 3 >= _CURVE[0]
+        ranged = extent > 2 and self.width - start - 3 - extent - 3 >= _CURVE[0]
         room = min(self.width - start - 3 - (extent + 3 if ranged else 0), _CURVE[1])
         for curve in block:
             style = _STYLES[curve.tone]
@@ -209,16 +216,18 @@ class _Drawing:
             title.truncate(wide["title"], overflow="ellipsis" if not self.ascii else "crop", pad=True)
             line = Text("").append(f"{curve.flag:<{flag}}", style=style) + title + Text("  ")
             remarks = list(curve.remarks)
-            if not curve.first:
+            if not curve.first or not curve.last:
+                line += Text(f"{curve.first:>{wide['first']}}   " if curve.first else "", style=style)
                 beside = cell_len(line.plain)
-                said = self.labelled("", remarks.pop(0), beside, 0, style=style or "dim")
+                said = self.labelled("", remarks.pop(0), beside, 0, style="dim" if curve.first else style or "dim")
                 yield line + next(said)[beside:]
                 yield from said
             else:
                 line += Text(f"{curve.first:>{wide['first']}} -> {curve.last:<{wide['last']}}", style=style)
                 if ranged:
-                    line += Text(f"   {curve.low:>{wide['low']}}..{curve.high:<{wide['high']}}", style="dim")
-                if room >= _CURVE[0]:
+                    dots = ".." if curve.low else "  "
+                    line += Text(f"   {curve.low:>{wide['low']}}{dots}{curve.high:<{wide['high']}}", style="dim")
+                if room >= _CURVE[0] and curve.course:
                     drawn = curves.draw(curve.column, room, span=curve.span, ascii=self.ascii)[0]
                     line += Text("   ") + Text(drawn, style=style)
                 yield line
@@ -231,6 +240,7 @@ class _Drawing:
         room = min(self.width - self.indent - scale - 2, _LARGE)
         mark = block.mark.step if block.mark else None
         ends = (block.low, block.high)
+        yield from self.labelled("", block.title, self.indent + scale + 2, 0, style="dim")
         *rows, axis = curves.panel(block.column, room, span=block.span, ends=ends, mark=mark, ascii=self.ascii)
         for (label, drawn), style in [*((row, _STYLES[block.tone]) for row in rows), (axis, "dim")]:
             yield Text(" " * self.indent).append(f"{label:>{scale}}  ", style="dim").append(drawn, style=style)

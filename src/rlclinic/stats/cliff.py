@@ -29,13 +29,14 @@ class Cliff:
     onset: Onset
 
 
-def cliff(steps: ArrayLike, values: ArrayLike, *, falling: bool, most_rows: int = 30) -> Cliff | None:
+def cliff(steps: ArrayLike, values: ArrayLike, *, falling: bool, whole: bool = True, most_rows: int = 30) -> Cliff | None:
     """The largest change after which every value to the end lies beyond every one of the points before it.
 
     ``steps``, ``values`` (n,), non-finite dropped, three to ten points before, at least five and 5 % of the log after,
-    and at most ``most_rows`` rows (or 4 % of the log, at least 2) in between. Complete separation of 3 points from 5 has a chance
-    of 1/56 among exchangeable values and next to none once the levels must differ by several noise deviations, which
-    the caller demands through ``size``. None when there is no such place.
+    and at most ``most_rows`` rows (or 4 % of the log, at least 2) in between. Complete separation of 3 points from 5
+    has a chance of 1/56 among exchangeable values and next to none once the levels must differ by several noise
+    deviations, which the caller demands through ``size``. With ``whole`` every earlier point must lie beyond, not only
+    those just before: after the highest stretch of slow noise everything is lower. None when there is no such place.
     """
     x, y = tidy(steps, values)
     n = len(y)
@@ -45,13 +46,14 @@ def cliff(steps: ArrayLike, values: ArrayLike, *, falling: bool, most_rows: int 
     y = -y if not falling else y
     calm = running_median(y, 3) if n >= 60 else y
     later = np.maximum.accumulate(calm[::-1])[::-1]
+    earlier = np.minimum.accumulate(calm)
     gap = int(min(most_rows, max(2, round(0.04 * n))))
     best: Cliff | None = None
     for i in _starts(calm, later, gap, rest_least):
-        width = min(BEFORE, i)
-        window = calm[i - width : i]
+        window = calm[max(0, i - BEFORE) : i]
+        bound = float(earlier[i - 1]) if whole else float(window.min())
         # The shortest passage that leaves the two levels apart gives the sharpest onset.
-        after = next((j for j in range(i, min(i + gap, n - rest_least) + 1) if later[j] < window.min()), None)
+        after = next((j for j in range(i, min(i + gap, n - rest_least) + 1) if later[j] < bound), None)
         if after is None:
             continue
         rest = calm[after:]

@@ -4,8 +4,7 @@ noise."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike
 from rlclinic.model import Floats
 from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, standardise, tidy
 from rlclinic.stats.evidence import FEWEST, autocorrelation_time, hampel, spread, student_quantile, student_tail
+from rlclinic.stats.once import once
 
 _COLUMNS = (2, 3, 4, 6, 9)
 _PHIS = np.array([0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.87, 0.92, 0.95, 0.97, 0.985, 0.995])
@@ -32,8 +32,7 @@ LEAST_SNR = 1.0
 (statistics study, section 1)."""
 
 
-@dataclass(frozen=True)
-class Trend:
+class Trend(NamedTuple):
     """A drift over the whole window. ``none`` means examined and no change that is both significant and large enough;
     ``undecided`` means too little independent information for either answer."""
 
@@ -59,8 +58,7 @@ class Trend:
     verdict: Literal["rising", "falling", "none", "undecided"]
 
 
-@dataclass(frozen=True)
-class Plateau:
+class Plateau(NamedTuple):
     """Whether the metric stayed level: ``flat`` is None with too little independent information."""
 
     flat: bool | None
@@ -87,6 +85,22 @@ def trend(
     lag-one correlation 0, 0.5, 0.9: below 1.2 % from 60 points on, but 2 % at 0.9 and 60 points, where only a quarter
     of the series has 8 effective points.
     """
+    found = _drift(steps, values)
+    if found.verdict == "undecided" or found.sd == 0.0 == found.change:
+        return found
+    base = max(abs(found.start), floor)
+    change = found.change
+    relative = change / base if base > 0.0 else math.copysign(math.inf, change) if change else 0.0
+    large = abs(change) >= LEAST_SHARE if share else abs(relative) >= LEAST_RELATIVE
+    sure = found.p_value < level and found.snr >= LEAST_SNR and large and found.tau * change > 0.0
+    return found._replace(
+        relative=relative, verdict="none" if not sure else "rising" if found.tau > 0.0 else "falling"
+    )
+
+
+@once(8)
+def _drift(steps: ArrayLike, values: ArrayLike) -> Trend:
+    """What ``trend`` finds whatever its limits: ``relative`` is left at 0, and the verdict at none or undecided."""
     x, y = tidy(steps, values)
     n = len(y)
     if n == 0:
@@ -119,10 +133,6 @@ def trend(
     p_value = min(1.0, 2.0 * student_tail(deviate, max(1.0, n_eff - 2.0)))
 
     change = scale * slope
-    base = max(abs(start), floor)
-    relative = change / base if base > 0.0 else math.copysign(math.inf, change) if change else 0.0
-    large = abs(change) >= LEAST_SHARE if share else abs(relative) >= LEAST_RELATIVE
-    found = p_value < level and snr >= LEAST_SNR and large and s * slope > 0.0
     return Trend(
         n=n,
         n_eff=n_eff,
@@ -132,10 +142,10 @@ def trend(
         end=end,
         sd=scale * sd,
         snr=snr,
-        relative=relative,
+        relative=0.0,
         tau=s / pairs,
         p_value=p_value,
-        verdict="undecided" if n_eff < FEWEST else "none" if not found else "rising" if s > 0 else "falling",
+        verdict="undecided" if n_eff < FEWEST else "none",
     )
 
 

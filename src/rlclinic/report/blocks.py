@@ -1,0 +1,173 @@
+"""The eight kinds of block that a report is made of, and the words in them: clean, bounded, rounded for reading."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from rlclinic.model import Column, Onset
+
+Tone: TypeAlias = Literal["plain", "dim", "healthy", "info", "warning", "critical", "undecided"]
+
+# Ours, chosen by reading reports: longer texts lose their middle, longer lists say how many entries are left out.
+TEXT = 400
+KEY = 72
+LIST = 12
+
+
+@dataclass(frozen=True)
+class Heading:
+    """Level 1: the run, 2: a section, 3: a finding. ``label`` goes before the text, ``aside`` after it."""
+
+    text: str
+    level: Literal[1, 2, 3]
+    label: str = ""
+    aside: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Running text; with a ``label`` it is the verdict."""
+
+    text: str
+    label: str = ""
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class KeyNumbers:
+    """Label and value, one pair a line."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head; the first column holds names."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One metric over the run: its ends, its range, its course. Neighbouring curves are drawn as one aligned list.
+
+    With an empty ``first`` there is nothing to draw and the first remark says why; with an empty ``last`` there is one
+    value, and the first remark says when. ``flag`` names the findings that speak of it; ``mark`` is drawn below a
+    ``large`` curve. ``course`` is off where the points are too few for a line to say anything.
+    """
+
+    title: str
+    column: Column
+    span: tuple[float, float]
+    first: str
+    last: str
+    low: str
+    high: str
+    flag: str = ""
+    remarks: tuple[str, ...] = ()
+    mark: Onset | None = None
+    large: bool = False
+    course: bool = True
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One remedy: numbered, its settings as (key, before, after, what to write), and what goes with it.
+
+    ``before`` is empty where the present value is not known, ``after`` where the new one depends on it.
+    """
+
+    number: int
+    says: str
+    settings: tuple[tuple[str, str, str, str], ...]
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that reassures, or with the ``label`` ``mind`` a trap in the meaning of a key."""
+
+    text: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list; ``label`` stands before it."""
+
+    items: tuple[str, ...]
+    label: str = ""
+
+
+Block: TypeAlias = Heading | Paragraph | KeyNumbers | Table | Curve | Change | Note | Bullets
+
+
+# ---------------------------------------------------------------------------------------------------- words
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*|\x9b[0-9;:?]*[@-~]")
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def plain(text: object, most: int = TEXT) -> str:
+    """``text`` as one clean line: terminal codes, control, bidirectional and zero-width characters removed.
+
+    Longer than ``most`` characters, the middle is left out, so that both ends of a key stay readable.
+    """
+    line = str(text)
+    if len(line) > 4 * most:
+        line = line[: 2 * most] + "..." + line[-2 * most :]
+    if not (line.isascii() and line.isprintable()):
+        line = _ESCAPES.sub("", line)
+        line = "".join(" " if c in "\t\n\r\v\f\u2028\u2029" else c for c in line)
+        line = "".join(c for c in line if unicodedata.category(c) not in _UNSEEN)
+    line = " ".join(line.split())
+    if len(line) <= most:
+        return line
+    head = (most - 3) * 2 // 3
+    return line[:head] + "..." + line[len(line) - (most - 3 - head) :]
+
+
+def number(value: float) -> str:
+    """A number as people read it: three figures, whole numbers from 1,000 on, never more digits than it has."""
+    value = float(value)
+    if not np.isfinite(value):
+        return "NaN" if np.isnan(value) else ("infinity" if value > 0 else "-infinity")
+    size = abs(value)
+    if value == int(value) and size < 1e6:
+        return f"{int(value)}"
+    if size >= 1e6 or size < 1e-3:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+    return f"{value:.0f}" if size >= 1000 else f"{value:.3g}"
+
+
+def step(value: float) -> str:
+    """A trainer step in full, however large."""
+    return f"{value:.10g}"
+
+
+def count(many: int, one: str) -> str:
+    """``many`` of ``one``, in the plural where there are several."""
+    return f"{many} {one}" if many == 1 else f"{many} {one}s"
+
+
+def bounded(items: Iterable[object], most: int = LIST) -> tuple[str, ...]:
+    """At most ``most`` clean entries, and how many more there are."""
+    every = list(items)
+    shown = [plain(item) for item in every[:most]]
+    return (*shown, *([f"and {len(every) - most} more"] if len(every) > most else []))
+
+
+def tone(word: str) -> Tone:
+    """The colour of a severity."""
+    tones: dict[str, Tone] = {"info": "info", "warning": "warning", "critical": "critical"}
+    return tones.get(word, "plain")

@@ -1,0 +1,265 @@
+"""The findings of a report: causes told in full, consequences in a few lines, nothing said twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rlclinic.model import Change as Setting
+from rlclinic.model import Column, Diagnosis, Finding, Onset, Prescription, Reference, Run, Scalar, Severity
+from rlclinic.report.blocks import (
+    KEY,
+    LIST,
+    Block,
+    Bullets,
+    Change,
+    Heading,
+    KeyNumbers,
+    Note,
+    Paragraph,
+    bounded,
+    count,
+    number,
+    plain,
+    step,
+    tone,
+)
+from rlclinic.report.series import curve, seen, span, spelled, title_of, whole
+
+_TIERS = {"certain": "sure", "likely": "likely", "hint": "hint"}
+_CONSISTENT = "consistent in time and mechanism"
+
+_PLAINLY = (
+    ("step against a smooth curve, BIC, AR(1)-whitened", "a step that no smooth curve explains"),
+    ("a step or a complete separation of levels, in noise deviations", "a break between two levels"),
+    ("Wilson lower bound", "judged by the lower end of its interval"),
+    ("local median and MAD of the run itself", "against the usual scatter of the run itself"),
+    ("equivalence: the interval of the change lies inside the margin", "any change is smaller than what would matter"),
+    ("equivalence over the whole run", "any change over the whole run is smaller than what would matter"),
+    ("late mean against a level", "the late mean against a fixed limit"),
+    ("late median against a level", "the late median against a fixed limit"),
+    ("early against late window", "the early part against the late part"),
+    ("trend test", "a trend, with the memory of the series allowed for"),
+    ("keys of the log", "read off the keys of the log"),
+)
+"""Methods as the checks name them, and the words for a reader; any other method is told as it is named."""
+
+_NO_CHANCE = 0.05
+"""A p-value above this is no evidence, so it is not shown as such: the method's other half decided."""
+
+# Ours, chosen by reading reports.
+_SETTLED_BY = 3
+_SOURCE = 66
+
+
+def findings(diagnosis: Diagnosis) -> list[Block]:
+    """Every finding in the order of the diagnosis, then the sources of those told in full, once."""
+    if not diagnosis.findings:
+        return []
+    telling = _Telling(diagnosis)
+    blocks: list[Block] = [Heading("Findings", 2)]
+    for order in range(1, len(diagnosis.findings) + 1):
+        blocks += telling.finding(order)
+    if telling.sources:
+        pairs = tuple((plain(r.id, KEY), _source(r)) for r in list(telling.sources.values())[:LIST])
+        blocks += [Heading("Sources", 2), KeyNumbers(pairs)]
+    return blocks
+
+
+class _Telling:
+    """One pass over the findings; remembers which changes and which traps have been told, and where."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self.diagnosis = diagnosis
+        self.run = diagnosis.run
+        self.by_check = {f.check: f for f in diagnosis.findings}
+        self.place = {f.check: i for i, f in enumerate(diagnosis.findings, 1)}
+        self.changes: dict[tuple[object, ...], int] = {}
+        self.traps: set[str] = set()
+        self.sources: dict[str, Reference] = {}
+
+    def finding(self, order: int) -> list[Block]:
+        finding = self.diagnosis.findings[order - 1]
+        word = "note" if finding.severity is None else finding.severity.label
+        head: list[Block] = [
+            Heading(
+                plain(finding.check, KEY),
+                3,
+                label=f"{order}. {word.upper()}",
+                aside=_TIERS[finding.tier],
+                tone=tone(word),
+            ),
+            Paragraph(plain(finding.says)),
+        ]
+        if finding.because_of:
+            return head + self.consequence(order, finding)
+        loud = (finding.severity or 0) >= Severity.WARNING or self.diagnosis.verdict.severity == "info"
+        return head + (self.root(order, finding) if loud else self.aside(order, finding))
+
+    def root(self, order: int, finding: Finding) -> list[Block]:
+        """A cause, with all that is needed to believe it, to act on it and to settle what is open."""
+        pairs = [("since", since(self.run, finding.onset))] if finding.onset is not None else []
+        pairs += [("evidence", text) for text in [_evidence(finding)] if text]
+        if finding.numbers and not any(c.isdigit() for c in finding.says):
+            shown = [f"{plain(name, 32).replace('_', ' ')} {number(v)}" for name, v in finding.numbers.items()]
+            pairs.append(("numbers", ", ".join(shown[:LIST])))
+        columns = _columns(self.run, finding.metrics)
+        drawn = self.curve(finding, columns)
+        unsaid = [seen(c, title) for title, c in columns[len(drawn) : 6] if c.key not in finding.says]
+        if unsaid:
+            pairs.append(("seen in", "; ".join(unsaid)))
+        if finding.leads_to:
+            places = ", ".join(str(self.place[c]) if c in self.place else plain(c, KEY) for c in finding.leads_to)
+            pairs.append(("leads to", f"{_in_order(places)}: {_CONSISTENT}"))
+        blocks: list[Block] = [*([KeyNumbers(tuple(pairs))] if pairs else []), *drawn]
+        blocks += self.trap(columns)
+        blocks += self.remedies(order, finding, full=True)
+        if finding.would_decide:
+            items = bounded((spelled(w, self.run.framework) for w in finding.would_decide), _SETTLED_BY)
+            blocks.append(Bullets(items, label="to settle"))
+        if finding.references:
+            self.sources.update((r.id, r) for r in finding.references)
+            blocks.append(KeyNumbers((("sources", ", ".join(plain(r.id, KEY) for r in finding.references[:LIST])),)))
+        return blocks
+
+    def aside(self, order: int, finding: Finding) -> list[Block]:
+        """A cause that needs no action now."""
+        blocks: list[Block] = []
+        if finding.onset is not None:
+            blocks.append(KeyNumbers((("since", since(self.run, finding.onset)),)))
+        return blocks + self.remedies(order, finding, full=False)
+
+    def consequence(self, order: int, finding: Finding) -> list[Block]:
+        """What follows from a finding above; its own changes only where no cause is serious enough to be changed."""
+        onset = [since(self.run, finding.onset)] if finding.onset is not None else []
+        causes = ", ".join(
+            f"{plain(c, KEY)} ({self.place[c]})" if c in self.place else plain(c, KEY) for c in self.nearest(finding)
+        )
+        label = "since" if onset else "follows"
+        blocks: list[Block] = [KeyNumbers(((label, ", ".join([*onset, f"follows from {causes}"])),))]
+        causes_found = [self.by_check[c] for c in finding.because_of if c in self.by_check]
+        if all((f.severity or 0) < Severity.WARNING for f in causes_found):
+            blocks += self.remedies(order, finding, full=False)
+        return blocks
+
+    def nearest(self, finding: Finding) -> list[str]:
+        """The causes of ``finding`` that do not stand behind another of its causes."""
+        behind = {c for cause in finding.because_of if cause in self.by_check for c in self.by_check[cause].because_of}
+        near = [c for c in finding.because_of if c not in behind] or list(finding.because_of)
+        return sorted(near, key=lambda c: (self.place.get(c, len(self.place) + 1), c))
+
+    def curve(self, finding: Finding, columns: Sequence[tuple[str, Column]]) -> list[Block]:
+        if not columns or self.run.short or finding.severity is None:
+            return []
+        title, column = columns[0]
+        mark = None if finding.onset is None else whole(self.run, finding.onset)
+        drawn = curve(seen(column, title), column, span(self.run, column), mark=mark, large=True)
+        return [replace(drawn, tone=tone(finding.severity.label))] if drawn.first and drawn.course else []
+
+    def trap(self, columns: Sequence[tuple[str, Column]]) -> list[Block]:
+        """The trap of the metric that decides, unless it has been told."""
+        for _, column in columns[:1]:
+            text = f"{plain(column.key, KEY)}: {plain(column.note)}"
+            if column.note and text not in self.traps:
+                self.traps.add(text)
+                return [Note(text, "mind")]
+        return []
+
+    def remedies(self, order: int, finding: Finding, *, full: bool) -> list[Block]:
+        blocks: list[Block] = []
+        told: dict[int, list[tuple[int, Prescription]]] = {}
+        for place, remedy in enumerate(finding.prescriptions, 1):
+            known = (remedy.id, remedy.says, remedy.changes)
+            if known in self.changes:
+                told.setdefault(self.changes[known], []).append((place, remedy))
+                continue
+            self.changes[known] = order
+            blocks.append(_change(place, remedy, full=full, first=place == 1))
+        for before, again in told.items():
+            says = "; ".join(plain(remedy.says) for _, remedy in again)
+            blocks.append(Change(again[0][0], f"{says} (as in {before})", (), ()))
+        return sorted(blocks, key=lambda b: b.number if isinstance(b, Change) else 0)
+
+
+# --------------------------------------------------------------------------------------------------- wording
+
+
+def since(run: Run, onset: Onset) -> str:
+    """The onset with its interval, in whole steps where the trainer counts in whole steps."""
+    at = whole(run, onset)
+    interval = "" if at.low == at.high else f" (between {step(at.low)} and {step(at.high)})"
+    return f"step {step(at.step)}{interval}"
+
+
+def _in_order(places: str) -> str:
+    parts = places.split(", ")
+    return ", ".join(sorted(parts, key=int)) if all(p.isdigit() for p in parts) else places
+
+
+def _evidence(finding: Finding) -> str:
+    """How we know, in plain words; sizes stand in ``says``."""
+    evidence = finding.evidence
+    if evidence is None:
+        return ""
+    method = plain(evidence.method)
+    for term, words in _PLAINLY:
+        method = method.replace(term, words)
+    if "in noise deviations" in evidence.method and np.isfinite(evidence.effect):
+        method = f"{method}, {number(round(evidence.effect))} times the noise"
+    if evidence.p_value is None:
+        open_end = "assumed" in evidence.method or "not known" in evidence.method
+        sure = finding.tier == "certain" and not open_end
+        return f"the log itself proves it: {method}" if sure else method
+    if "equivalence" in evidence.method:
+        return f"{method}, at the {100 * evidence.p_value:.3g} % level"
+    if evidence.p_value > _NO_CHANCE:
+        return method
+    return f"{method}, p {'< 1e-6' if evidence.p_value < 1e-6 else '= ' + number(evidence.p_value)}"
+
+
+def _columns(run: Run, metrics: Sequence[str]) -> list[tuple[str, Column]]:
+    """Title and column of everything that a finding speaks of, be it a metric, a reward part or a held-out series."""
+    found = []
+    for metric in metrics:
+        part = run.components.get(metric)
+        column = run.get(metric) or run.evaluations.get(metric) or (None if part is None else part.mean)
+        if column is not None:
+            found.append((title_of(metric), column))
+    return found
+
+
+def _source(reference: Reference) -> str:
+    """A reference in one line: where to find it, and as much of title and claim as has room."""
+    title, claim = plain(reference.title), plain(reference.claim)
+    link = plain(reference.link, KEY).removeprefix("https://").replace("arxiv.org/abs/", "arXiv:")
+    at = f" ({link})" if link.startswith("arXiv:") and link != plain(reference.id, KEY) else ""
+    whole_line = f"{title}{at}: {claim}"
+    if len(whole_line) <= _SOURCE:
+        return whole_line
+    return claim if "/issues/" in link or "/pull/" in link else f"{title}{at}"
+
+
+def _setting(value: Scalar) -> str:
+    return "" if value is None else plain(value, KEY)
+
+
+def change_of(setting: Setting) -> tuple[str, str, str, str]:
+    """Key, value before, value after, what to write; empty what is not known."""
+    return plain(setting.key), _setting(setting.before), _setting(setting.after), plain(setting.writes)
+
+
+def _change(order: int, remedy: Prescription, *, full: bool, first: bool) -> Change:
+    """A remedy: the first of a cause with everything that goes with it, the others with what to expect and to mind."""
+    expect = ", ".join(f"{title_of(metric)} {plain(move)}" for metric, move in remedy.expect.items())
+    within = f"within {count(remedy.within, 'step')}" if remedy.within is not None else ""
+    expect = ", ".join(part for part in (expect, within) if part)
+    risk = "" if remedy.risk == "none" else plain(remedy.risk)
+    pairs = [("mind", plain(remedy.note))]
+    if full and first:
+        pairs = [("expect", expect), ("risk", risk), ("confirm", plain(remedy.confirm)), *pairs]
+    elif full:
+        pairs = [("expect", "; ".join(part for part in (expect, f"risk: {risk}" if risk else "") if part)), *pairs]
+    shown = tuple((label, text) for label, text in pairs if text)
+    return Change(order, plain(remedy.says), tuple(change_of(setting) for setting in remedy.changes), shown)

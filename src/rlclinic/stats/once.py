@@ -1,0 +1,42 @@
+"""Answer a question about a series once, though several checks ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def once(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Keep the last ``most`` answers of a pure function of series and numbers, found again by the content of both.
+
+    The function sees its series as read-only float arrays. Its answer must not be changed by those who get it.
+    """
+
+    def wrap(ask: Callable[P, T]) -> Callable[P, T]:
+        @lru_cache(maxsize=most)
+        def answer(series: tuple[Any, ...], how: tuple[tuple[str, Any], ...]) -> T:
+            return ask(*map(_thawed, series), **dict(how))  # type: ignore[call-arg, arg-type]
+
+        @wraps(ask)
+        def asked(*series: P.args, **how: P.kwargs) -> T:
+            return answer(tuple(map(_frozen, series)), tuple(sorted(how.items())))
+
+        return asked
+
+    return wrap
+
+
+def _frozen(value: Any) -> Any:
+    return value if isinstance(value, (int, float)) else np.asarray(value, dtype=np.float64).tobytes()
+
+
+def _thawed(value: Any) -> Any:
+    if not isinstance(value, bytes):
+        return value
+    return np.frombuffer(value) if value else np.empty(0)
