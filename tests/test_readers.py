@@ -49,6 +49,45 @@ def test_jsonl_flat() -> None:
     assert log.complete
 
 
+def test_nulls_of_a_writer_that_has_no_nan() -> None:
+    rows = [
+        {"critic/score/mean": 0.5 + s, "actor/grad_norm": None if s in (1, 4) else 1.5, "note": None} for s in range(6)
+    ]
+    rows[2]["critic/score/mean"] = None
+    log = read("\n".join(json.dumps({"step": s + 1, "data": one}) for s, one in enumerate(rows)))
+    assert log.nonfinite == "null"
+    assert {key: at.tolist() for key, at in log.nulls.items()} == {"actor/grad_norm": [1, 4], "critic/score/mean": [2]}
+    assert log.series["actor/grad_norm"].rows.tolist() == [0, 2, 3, 5]
+
+
+def test_nulls_elsewhere_are_absent_values() -> None:
+    log = read(
+        "\n".join(json.dumps({"step": s, "loss": 0.5, "reward": None if s == 3 else 0.1 * s}) for s in range(1, 6))
+    )
+    assert not log.nulls
+    assert log.series["reward"].rows.tolist() == [0, 1, 3, 4]
+
+
+def test_nan_far_down_a_long_log() -> None:
+    lines = [json.dumps({"step": s, "loss": math.nan if s > 4_990 else 0.5, "reward": 0.001 * s}) for s in range(5_000)]
+    log = read("\n".join([*lines[:3_000], "{broken", *lines[3_000:]]))
+    assert np.isnan(log.series["loss"].values).sum() == 9
+    assert log.rows == 5_000
+    assert codes(log) == ["broken_lines"]
+
+
+def test_keys_that_come_and_go() -> None:
+    rows = [
+        {"step": s, "loss": 0.5, **{f"m/{k}": s + k / 10 for k in range(12) if (s >> k) & 1 or s % 3 == k}}
+        for s in range(3_000)
+    ]
+    log = read("\n".join(map(json.dumps, rows)))
+    for key in ("loss", "m/0", "m/11"):
+        kept = [(s, one[key]) for s, one in enumerate(rows) if key in one]
+        assert log.series[key].rows.tolist() == [s for s, _ in kept]
+        assert values(log, key) == [v for _, v in kept]
+
+
 @pytest.mark.parametrize("wrapper", ["data", "metrics"])
 def test_jsonl_wrapped(wrapper: str) -> None:
     log = read(
@@ -580,6 +619,35 @@ def test_directories_of_several_runs_and_of_none(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(CannotRead):
         rundir.find(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train_grpo.log", "{'loss': 0.5, 'reward': 1.0}\n"),
+        ("grpo.jsonl", '{"step": 1, "loss": 0.5, "reward": 1.0}\n'),
+        ("log.txt", "step:1 - critic/score/mean:0.5 - actor/entropy:0.4\n"),
+        ("second try.txt", "{'loss': 0.5, 'reward': 1.0}\n"),
+        ("job-4711", "{'loss': 0.5, 'reward': 1.0}\n"),
+        (
+            "wandb/run-1/files/wandb-summary.json",
+            '{"_step": 5, "train/reward": 1.0, "train/loss": 0.5, "train/kl": 0.1}',
+        ),
+    ],
+)
+def test_a_directory_with_one_log_of_any_name(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(text)
+    (tmp_path / "notes.txt").write_text("restart with a lower rate\n")
+    (tmp_path / "requirements.txt").write_text("trl==1.2.0\n")
+    found = rundir.find(tmp_path)
+    assert [one.relative_to(tmp_path).as_posix() for one in found.logs] == [name]
+
+
+def test_a_known_name_is_taken_before_an_unknown_one(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5, "reward": 1.0}\n')
+    (tmp_path / "other.txt").write_text("{'loss': 0.5, 'reward': 1.0}\n")
+    assert [one.name for one in rundir.find(tmp_path).logs] == ["metrics.jsonl"]
 
 
 # Properties

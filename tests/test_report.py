@@ -40,7 +40,8 @@ from rlclinic.model import (
     Warn,
 )
 from rlclinic.report import FORMATS, contract, curves, render
-from rlclinic.report.document import document, number, plain
+from rlclinic.report.blocks import number, plain
+from rlclinic.report.document import document
 from rlclinic.report.markdown import render_markdown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -363,39 +364,29 @@ def plain_lines(colored: str) -> list[str]:
 
 def test_the_answer_comes_first():
     text = render(sick(), "terminal")
-    order = [
-        "CRITICAL",
-        "since",
-        "num_generations: 8 -> 16",
-        "Vitals",
-        "Findings",
-        "Normal here",
-        "What to log",
-        "Checks",
-    ]
-    places = [text.index(part) for part in [*order, "About this log"]]
+    order = ["CRITICAL", "since", "num_generations: 8 -> 16", "rlclinic  grpo-qwen7b", "Vitals", "Findings", "Sources"]
+    order += ["Normal here", "What to log", "Checks", "About this log", "Broken checks"]
+    places = [text.index(part) for part in order]
     assert places == sorted(places)
 
 
-def test_every_part_of_a_finding_is_told():
+def test_every_part_of_a_cause_is_told():
     flat = " ".join(render(sick(), "terminal").split())
     for part in (
         "(sure)",
-        "step 214 (between 196 and 231)",
-        "p = 4.1e-4",
-        "frac_reward_zero_std",
-        "gradient_vanishing (2), plateau (3)",
-        "from zero_variance_all_right (1)",
-        "num_generations: 8 -> 16",
-        "write num_generations=16",
-        "generation_batch_size: (not known) -> 128",
-        "write train_batch: multiply by 2",
+        "since step 214 (between 196 and 231)",
+        "the early part against the late part, corrected for autocorrelation, p = 4.1e-4",
+        "zero-variance share (frac_reward_zero_std)",
+        "leads to 2, 3: consistent in time and mechanism",
+        "write num_generations=16 (now 8)",
+        "write generation_batch_size=128",
+        "set train_batch: multiply by 2",
         "within 20 steps",
         "generation costs twice as much per prompt",
         "the held-out slope is not worse than before",
         "must be divisible by num_generations",
         "the share of answers that are right per prompt",
-        "arXiv:2503.14476",
+        "- arXiv:2503.14476: DAPO: An Open-Source LLM",
         "ZeroDivisionError",
         "GRPO trains no critic",
         "the TRL version (changed at 0.27.0) decides",
@@ -405,12 +396,110 @@ def test_every_part_of_a_finding_is_told():
         assert part in flat, part
 
 
+def test_the_first_lines_are_enough_to_act_on():
+    lines = render(sick(), "terminal", width=100).splitlines()
+    assert lines[0].startswith("CRITICAL   three of four groups carry no gradient")
+    assert lines[1] == "since      step 214 (between 196 and 231)"
+    assert lines[2].startswith("change     num_generations: 8 -> 16, generation_batch_size=128 (present value not")
+
+
+def test_a_consequence_is_told_in_a_few_lines():
+    text = render(sick(), "terminal")
+    told = text[text.index("2. WARNING") : text.index("3. INFO")].strip().splitlines()
+    assert [line.strip() for line in told] == [
+        "2. WARNING  gradient_vanishing  (likely)",
+        "gradient norm went from 0.62 to 0.08",
+        "since      step 221 (between 200 and 240); follows from",
+        "zero_variance_all_right (1)",
+    ]
+
+
+def changed(*prescriptions: Prescription, severity=Severity.WARNING, because_of=()) -> tuple[Diagnosis, Finding]:
+    base = sick()
+    more = Finding(
+        severity, "it moved", {}, ("entropy.mean",), check="other", because_of=because_of, prescriptions=prescriptions
+    )
+    return replace(base, findings=(*base.findings, more)), more
+
+
+def test_a_change_is_told_once():
+    known = sick().findings[0].prescriptions[1]
+    text = " ".join(render(changed(known)[0], "terminal").split())
+    assert text.count("train_batch: multiply by 2") == 1
+    assert "nine of ten tries (as in 1)" in text
+
+
+def test_a_trap_is_told_once():
+    base = sick()
+    twin = replace(base.findings[0], check="twin", leads_to=())
+    text = " ".join(render(replace(base, findings=(*base.findings, twin)), "terminal").split())
+    assert text.count("compares the spread over the batch") == 1
+
+
+def test_a_consequence_of_something_harmless_has_its_own_change():
+    fix = Prescription("fix", "mend it")
+    assert "mend it" not in render(changed(fix, because_of=("zero_variance_all_right",))[0], "terminal")
+    assert "mend it" in render(changed(fix, because_of=("plateau",))[0], "terminal")
+
+
+@pytest.mark.parametrize(
+    ("tier", "evidence", "says", "not_said"),
+    [
+        ("certain", Evidence(1, None, "counted in the log"), "the log itself proves it: counted", "effect"),
+        ("likely", Evidence(1, None, "counted in the log"), "counted in the log", "proves"),
+        ("certain", Evidence(1, None, "a reward in 0..1 is assumed"), "a reward in 0..1 is assumed", "proves"),
+        ("likely", Evidence(1, None, "step against a smooth curve, BIC, AR(1)-whitened"), "no smooth curve", "BIC"),
+        ("likely", Evidence(1, 1e-9, "trend test"), "p < 1e-6", "1e-9"),
+        ("likely", Evidence(1, 0.32, "trend after the best stretch, or a step that holds"), "that holds", "p = 0"),
+        ("likely", Evidence(1, 0.05, "equivalence: the interval"), "at the 5 % level", "p ="),
+    ],
+)
+def test_evidence_is_said_in_plain_words(tier, evidence, says, not_said):
+    finding = replace(sick().findings[0], tier=tier, evidence=evidence)
+    diagnosis = replace(sick(), findings=(finding,))
+    line = " ".join(render(diagnosis, "terminal", width=200).split("evidence ")[1].splitlines()[0].split())
+    assert says in line
+    assert not_said not in line
+
+
+def test_steps_are_whole_where_the_trainer_counts_in_whole_steps():
+    finding = replace(sick().findings[0], onset=Onset(133.6666667, 113.7666667, 153.5666667))
+    assert "step 134 (between 113 and 154)" in render(replace(sick(), findings=(finding,)), "terminal")
+
+
+def test_the_rule_of_the_score_is_told_only_where_there_was_a_choice():
+    base = healthy()
+    rule = "eval_reward: the only rule; 1 other held-out series, choose with --eval KEY"
+    one = replace(base.run, evaluations={"eval_reward": base.run["eval.score"]}, eval_rule=rule)
+    two = replace(one, evaluations={**one.evaluations, "eval_x": base.run["eval.score"]})
+    asked = replace(one, eval_rule="eval_reward, as asked")
+    assert "the only rule" not in render(replace(base, run=one), "terminal")
+    assert render(replace(base, run=two), "terminal").count("eval_reward") == 1
+    assert "eval_reward, as asked" in render(replace(base, run=asked), "terminal")
+
+
 def test_a_healthy_run_prints_little():
     text = render(healthy(), "terminal")
     assert len(text.splitlines()) < 35
     assert "Findings" not in text
     assert "What to log" not in text
     assert "1 could not look (kl_drift)" in text
+    warnings = tuple(Warn("x", f"warning {i} " + "word " * 8) for i in range(30))
+    notes = tuple(
+        Note(str(i), "a first sentence of some length that says it. " + "More words. " * 20) for i in range(9)
+    )
+    unknown = tuple(Unrecognised("some/long/key/of/a/log" * 3, ("a/near/key" * 4,)) for _ in range(30))
+    talkative = replace(healthy().run, warnings=warnings, unrecognised=unknown)
+    assert len(render(replace(healthy(), run=talkative, notes=notes), "terminal").splitlines()) < 35
+
+
+def test_a_short_paste_has_no_empty_section_and_no_table_of_checks():
+    text = render(short(), "terminal")
+    assert "Checks" not in text
+    assert "2 could not look (entropy_collapse, entropy_rise)" in " ".join(text.split())
+    lines = text.splitlines()
+    heads = [i for i, line in enumerate(lines) if i and not lines[i - 1] and not line.startswith(" ")]
+    assert all(lines[i + 1].strip() for i in heads)
 
 
 def test_absent_zero_by_construction_and_rounded_values_are_said():
@@ -493,6 +582,21 @@ def test_numbers_read_well(value, text):
 
 
 # ----------------------------------------------------------------------------------------------------- curves
+
+
+def test_a_spike_does_not_flatten_the_rest():
+    values = np.sin(np.arange(200.0) / 9)
+    values[120] = 500.0
+    col = Column("grad.norm", "g", np.arange(200.0), values)
+    for ascii in (False, True):
+        line = curves.draw(col, 40, ascii=ascii)[0]
+        assert [i for i, c in enumerate(line) if c == "^"] == [24]
+        assert len(set(line)) > 3
+    assert curves.draw(replace(col, values=-values), 40)[0][24] == "v"
+    assert "^" not in "".join(curves.draw(col, 40, height=3))
+    assert "^ v beyond the scale" in render(
+        replace(healthy(), run=replace(healthy().run, columns={"grad.norm": col})), "terminal"
+    )
 
 
 def test_a_single_spike_survives_any_reduction():

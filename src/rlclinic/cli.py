@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,10 +83,20 @@ def diagnose(
         if not len(run.steps):
             raise BadRequest("a step that the log has reached", f"--until {until:g}, before the first step")
     chosen = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
-    _deliver(examine_run(run, only=chosen, limits=given), form, output, force, fail_on)
+    if chosen is not None and not chosen:
+        raise BadRequest("the names of checks after --only", repr(only), hint="rlclinic checks")
+    inputs = [Path(source) for source in sources if source != "-"] + [*configs, *([limits] if limits else [])]
+    _deliver(examine_run(run, only=chosen, limits=given), form, output, force, fail_on, inputs)
 
 
-def _deliver(diagnosis: Diagnosis, form: str, output: Path | None, force: bool, fail_on: str | None) -> None:
+def _deliver(
+    diagnosis: Diagnosis,
+    form: str,
+    output: Path | None,
+    force: bool,
+    fail_on: str | None,
+    inputs: Sequence[Path] = (),
+) -> None:
     """Print or write the report, then leave with the exit code that ``--fail-on`` asks for."""
     import shutil
 
@@ -97,7 +108,7 @@ def _deliver(diagnosis: Diagnosis, form: str, output: Path | None, force: bool, 
     text = render(
         diagnosis, form, width=max(width, 60), color=terminal, ascii=form == "terminal" and "utf" not in encoding
     )
-    _write(text, output, force)
+    _write(text, output, force, inputs)
     if fail_on is None:
         return
     level = SEVERITIES.index(fail_on) + 1
@@ -107,10 +118,13 @@ def _deliver(diagnosis: Diagnosis, form: str, output: Path | None, force: bool, 
         sys.exit(3)
 
 
-def _write(text: str, output: Path | None, force: bool) -> None:
+def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> None:
+    """Print, or write to a file that is new (or given up with ``--force``) and none of the ``inputs``."""
     if output is None:
         click.echo(text, nl=not text.endswith("\n"))
         return
+    if any(output.resolve() == path.resolve() for path in inputs):
+        raise BadRequest("a file of its own for the report", f"{output} is one of the inputs", hint="-o another name")
     if output.exists() and not force:
         raise BadRequest("a new file to write", f"{output} exists", hint="another name, or --force to replace it")
     try:

@@ -144,6 +144,10 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         by_it = [f for f in more if primary.check in _ancestors(f.check, {g.check: g for g in findings})]
         rest = f" It explains {len(by_it)} of {len(more)} further findings." if more else ""
         return Verdict(worst.label, primary.check, f"{BY_NAME[primary.check].title}{rest}{trouble}")  # type: ignore[arg-type]
+    if not len(run.steps) and run.unrecognised:
+        return Verdict(
+            "undecided", None, f"None of the {len(run.unrecognised)} keys of this log is known; nothing can be judged.{trouble}"
+        )
     if not len(run.steps):
         why = (
             f"the log ends in an error before any training step ({run.ending})"
@@ -163,6 +167,8 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         return Verdict("undecided", None, f"No reward is in the log, so the run cannot be judged.{trouble}")
     worst = max((f.severity for f in findings if f.severity is not None), default=None)
     looked = sum(e.outcome == "examined" for e in checks)
+    if not looked:
+        return Verdict("undecided", None, f"None of the {len(checks)} checks could look.{trouble}")
     if broken:
         return Verdict(
             "undecided", None, f"Nothing wrong was found in {looked} checks, but not all could run.{trouble}"

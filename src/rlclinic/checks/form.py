@@ -168,10 +168,13 @@ def check(
 def override(limits: Mapping[str, Limit], given: Mapping[str, Any], *, check_name: str, by: str) -> dict[str, Limit]:
     """``limits`` with the numbers of ``given`` (``{"ratio": {"warning": 0.4}}`` or ``{"p_value": 0.001}``) put in.
 
-    Raises UnknownName for a limit or grade that does not exist.
+    Raises UnknownName for a limit or grade that does not exist, BadTable for a value that is no number.
     """
     merged = dict(limits)
     for name, value in given.items():
+        numbers = value.values() if isinstance(value, Mapping) else [value]
+        if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
+            raise BadTable(f"numbers for {check_name}.{name}", repr(value)[:80], hint=f"rlclinic explain {check_name}")
         if name not in merged:
             choices = nearest(name, merged) or tuple(merged)
             raise UnknownName(f"a limit of {check_name}", repr(name), choices, f"rlclinic explain {check_name}")

@@ -26,6 +26,15 @@ VITAL = {
 @check(page=__doc__, uses=[m for need in VITAL for m in need.split("|")], since="0.1")
 def metric_not_logged(run: Run, limits: Limits) -> Finding:
     absent = {need: name for need, name in VITAL.items() if not any(m in run for m in need.split("|"))}
+    if not len(run.steps) and run.unrecognised:
+        shown = ", ".join(unknown.key[:40] for unknown in run.unrecognised[:3])
+        return Finding(
+            severity=Severity.INFO if run.excerpt else Severity.WARNING,
+            says=f"none of the {len(run.unrecognised)} keys of this log is known ({shown})",
+            numbers={"absent": float(len(VITAL)), "unknown": float(len(run.unrecognised))},
+            remedies=("log_more",),
+            would_decide=("the trainer and its version",),
+        )
     if not len(run.steps):
         ending = f": the log ends in an error ({run.ending})" if run.ending else ""
         return Finding(

@@ -89,7 +89,7 @@ def _open(
 
     for source in sources:
         if str(source) == "-":
-            logs.append(read_log(None, sys.stdin.buffer.read() if stdin is None else stdin, name="-"))
+            logs.append(read_log(None, _standard_input() if stdin is None else stdin, name="-"))
             continue
         path = Path(source)
         if not path.exists():
@@ -127,6 +127,12 @@ def _open(
         )
     useful.sort(key=lambda log: (TRUST.get(log.format.split(" ")[0], 2), log.path))
     return useful, settings, warnings
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise CannotRead("lines on standard input", "it is closed", hint="rlclinic diagnose LOGFILE")
+    return sys.stdin.buffer.read()
 
 
 def _knobs(

@@ -212,7 +212,7 @@ def versions_in(text: str) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for pattern in (_PINNED, _LISTED):
-        for match in pattern.finditer(text):
+        for match in re.finditer(pattern, text):
             name = match[1].lower()
             found.setdefault(_SAME.get(name, name), match[2].rstrip("."))
     return found
@@ -250,7 +250,7 @@ class Surroundings:
             self._settings_in(text[:20_000])
         if re.search(_FACT, text[:1_000]):
             for name, pattern in (("hardware", _GPU), ("gpus", _GPUS), ("model", _MODEL)):
-                found = pattern.search(text[:1_000])
+                found = re.search(pattern, text[:1_000])
                 if found:
                     self.facts.setdefault(name, found[1].strip()[:100])
 

@@ -24,6 +24,9 @@ KEY_COUNT = 5_000
 DEPTH = 8
 """Deepest nesting that is flattened (ours)."""
 
+RARE = 8
+"""Rows below which those of one set of keys are not kept as a table of their own (ours: faster where keys come and go)."""
+
 STEP_KEYS = (
     "step",
     "global_step",
@@ -69,6 +72,9 @@ class Log:
     series: Mapping[str, Series] = field(default_factory=dict)
     nonfinite: Nonfinite = "unknown"
     """What the writer does with NaN and infinities: keeps, writes null, drops, or filters them out of the loss."""
+    nulls: Mapping[str, IntArray] = field(default_factory=dict)
+    """Rows (increasing, numbered as in ``series``) in which a numeric key holds null, where the form of the file tells
+    that its writer turns NaN and infinities into null; elsewhere a null is an absent value and is not listed."""
     config: Mapping[str, object] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     planned_steps: int | None = None
@@ -107,7 +113,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.rows = 0
-        self.nulls: dict[str, int] = {}
+        self.nulls: dict[str, array[int]] = {}
         self.planned: int | None = None
         self.overlong = 0
         self.overfull = 0
@@ -144,6 +150,9 @@ class Rows:
         clean: dict[str, float] = {}
         self._clean(row, "", clean, 0)
         if not clean:
+            for held in self.nulls.values():
+                if held and held[-1] == self.rows:  # a record of nulls alone becomes no row
+                    held.pop()
             return False
         keys = tuple(clean)
         block = self._blocks.get(keys)
@@ -178,7 +187,7 @@ class Rows:
                 into[key] = value  # type: ignore[assignment]
             elif value is None or value == "None":
                 if self._admits(key):
-                    self.nulls[key] = self.nulls.get(key, 0) + 1
+                    self.nulls.setdefault(key, array("q")).append(self.rows)
             elif kind is bool:
                 if key in keys:
                     into[key] = float(value)  # type: ignore[arg-type]
@@ -269,9 +278,16 @@ class Rows:
             more = f" (and {len(breaks) - 1} more)" if len(breaks) > 1 else ""
             said.append(Warn("several_starts", f"the log starts again at row {first + 1}: {breaks[first]}{more}"))
         finest = self._finest(series)
+        nulls = self._nulls(series, keep) if nonfinite == "null" else {}
         if nonfinite == "unknown":
             kept = any(not np.isfinite(one.values).all() for one in series.values())
-            nonfinite = "kept" if kept else "null" if self.nulls.keys() & series.keys() else "unknown"
+            nonfinite = (
+                "kept"
+                if kept
+                else "null"
+                if any(self.nulls[key] for key in self.nulls.keys() & series.keys())
+                else "unknown"
+            )
         return Log(
             path=path,
             format=format,
@@ -284,6 +300,7 @@ class Rows:
                 if key not in used and key not in STEP_KEYS
             },
             nonfinite=nonfinite,
+            nulls=nulls,
             planned_steps=self.planned,
             excerpt=_starts_late(axis),
             complete=self.whole,
@@ -307,19 +324,40 @@ class Rows:
                 finest["loss"] = 4
         return finest
 
+    def _nulls(self, series: Mapping[str, Series], keep: NDArray[np.bool_]) -> dict[str, IntArray]:
+        """Kept rows in which a numeric key holds null; a key that never holds a number is not known to be numeric."""
+        place = np.cumsum(keep) - 1
+        found: dict[str, IntArray] = {}
+        for key, held in self.nulls.items():
+            rows = np.frombuffer(held, dtype=np.int64)
+            rows = rows[keep[rows]]
+            if len(rows) and key in series and key not in STEP_KEYS:
+                found[key] = place[rows].astype(np.int64)
+        return found
+
     def _columns(self) -> tuple[NDArray[np.bool_], dict[str, list[tuple[IntArray, Floats]]]]:
         """Which rows stay (each once), and every key's parts (rows, values) before merging."""
         keep = np.ones(self.rows, dtype=bool)
         columns: dict[str, list[tuple[IntArray, Floats]]] = {}
         given = np.frombuffer(self._given, dtype=np.float64) if self.rows else np.empty(0)
+        rare: dict[str, _Block] = {}
         for keys, block in self._blocks.items():
-            if not len(block.rows):
-                continue
             rows = np.frombuffer(block.rows, dtype=np.int64)
+            if len(rows) < RARE and not (rows[1:] == rows[:-1] + 1).any():
+                for column, key in enumerate(keys):
+                    one = rare.get(key)
+                    if one is None:
+                        one = rare[key] = _Block()
+                    one.rows.extend(block.rows)
+                    one.data.extend(block.data[column :: len(keys)])
+                continue
             table = np.ascontiguousarray(np.frombuffer(block.data, dtype=np.float64).reshape(len(rows), len(keys)).T)
             keep[rows[1:][_repeats(keys, rows, table, given[rows])]] = False
-            for key, column in zip(keys, table, strict=True):
-                columns.setdefault(key, []).append((rows, column))
+            for key, values in zip(keys, table, strict=True):
+                columns.setdefault(key, []).append((rows, values))
+        for key, one in rare.items():
+            part = np.frombuffer(one.rows, dtype=np.int64), np.frombuffer(one.data, dtype=np.float64)
+            columns.setdefault(key, []).append(part)
         return keep, columns
 
     def _said(self, axis: Floats, source: str) -> list[Warn]:
@@ -386,7 +424,7 @@ def _merge(columns: dict[str, list[tuple[IntArray, Floats]]], keep: NDArray[np.b
     place = np.cumsum(keep) - 1
     series: dict[str, Series] = {}
     for key, parts in columns.items():
-        if len(parts) == 1:
+        if len(parts) == 1 and bool((np.diff(parts[0][0]) > 0).all()):
             rows, values = parts[0]
         else:
             rows = np.concatenate([r for r, _ in parts])
@@ -431,7 +469,9 @@ def _ordered(series: Mapping[str, Series], count: int, spacing: float | None) ->
         if bool((np.diff(values) > 0).all()) and bool((values == np.floor(values)).all()):
             return values.copy(), "epoch", ("epoch",)
     aside = evaluated(series, count)
-    trained = np.setdiff1d(np.arange(count), aside)
+    held_out = np.zeros(count, dtype=bool)
+    held_out[aside] = True
+    trained = np.flatnonzero(~held_out)
     order = np.arange(1, count + 1, dtype=np.float64)
     if 0 < len(aside) < count:
         order[trained] = np.arange(1, len(trained) + 1)

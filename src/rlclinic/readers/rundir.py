@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rlclinic.errors import CannotRead
 from rlclinic.readers.config import config_from_text
+from rlclinic.readers.log import read_log
 
 ENTRIES = 20_000
 """Most directory entries looked at (ours)."""
@@ -17,10 +18,22 @@ LEVELS = 4
 LEFT = 50
 """Most entries named as left out (ours)."""
 
-_CONFIG_NAMES = r"(?i)(?:(?:train|training|experiment|run|resolved|grpo|ppo|wandb)[_-]?)?(?:config|args|arguments|hparams|params|recipe|settings|overrides)\.(?:ya?ml|json|txt)"
-_METRIC_NAMES = r"(?i)(?:.*[_.-])?(?:metrics?|logging|trainer_log|history|log|logs|progress|results|reward_log|step_logs|grpo|ppo|train|training|stdout|output|console|nohup)\b.*\.(?:jsonl|csv|tsv|json|log|txt|out)|nohup\.out|.*\.(?:log|out)"
+_CONFIG_NAMES = (
+    r"(?i)(?:(?:train|training|experiment|run|resolved|grpo|ppo|wandb)[_-]?)?"
+    r"(?:config|args|arguments|hparams|params|recipe|settings|overrides)\.(?:ya?ml|json|txt)"
+)
+_METRIC_NAMES = (
+    r"(?i)(?:.*[_.-])?(?:metrics?|logging|trainer_log|history|log|logs|progress|results|reward_log|step_logs|grpo|ppo"
+    r"|train|training|stdout|output|console|nohup)\b.*\.(?:jsonl|csv|tsv|json|log|txt|out)|nohup\.out|.*\.(?:log|out)"
+)
 _ROLLOUT_NAMES = r"(?i)(?:rollouts?|completions?|generations?|samples|.*_data_step\d+|.*rollout.*|timing_spans)"
 _CHECKPOINT = r"(?i)(?:checkpoint|global_step|step|iter|ckpt)[-_]?(\d{1,12})"
+_BESIDE = frozenset({"wandb-metadata.json", "requirements.txt", "label.json", "package.json", "tokenizer.json"})
+_TEXT = frozenset({"", ".txt", ".json", ".ndjson", ".log", ".out", ".err", ".text", ".dat"})
+SNIFFED = 40
+"""Most files of unknown name that are opened to see whether they hold metrics (ours)."""
+HEAD = 4 << 20
+"""Bytes read of each of them (ours)."""
 _PASSED = {
     ".wandb": "a W&B run file; give its output.log or an export",
     ".db": "a database (Trackio, MLflow); export the metrics as CSV or JSON lines",
@@ -79,6 +92,7 @@ def find(path: Path) -> Found:
     files = _walk(path)
     found = Found()
     states: list[Path] = []
+    unknown: list[tuple[Path, Path]] = []
     runs: dict[Path, list[Path]] = {}
     for one in files:
         owner, role, why = _role(path, one)
@@ -89,8 +103,14 @@ def find(path: Path) -> Found:
             runs.setdefault(owner, [])
         elif role == "config":
             found.configs.append(one)
+        elif role == "unknown":
+            unknown.append((owner, one))
         elif role == "left" and len(found.left) < LEFT:
             found.left.append((one, why))
+    if not runs:
+        for owner, one in unknown[:SNIFFED]:
+            if _holds_metrics(one):
+                runs.setdefault(owner, []).append(one)
     if len(runs) > 1 and path in runs:
         nested = [owner for owner in runs if owner != path]
         for owner in nested:
@@ -169,7 +189,7 @@ def _role(top: Path, one: Path) -> tuple[Path, str, str]:
         return owner, "left", _PASSED[suffix]
     if ".hydra" in one.parts:
         return owner, "config" if name in ("config.yaml", "overrides.yaml") else "", ""
-    if name in ("wandb-summary.json", "wandb-metadata.json", "requirements.txt", "label.json", "README.md"):
+    if name in _BESIDE:
         return owner, "", ""
     if re.fullmatch(_ROLLOUT_NAMES, one.stem) or any(
         re.fullmatch(_ROLLOUT_NAMES, part) for part in one.relative_to(top).parts[:-1]
@@ -181,7 +201,18 @@ def _role(top: Path, one: Path) -> tuple[Path, str, str]:
         return owner, "config", ""
     if re.fullmatch(_METRIC_NAMES, name) or suffix in (".jsonl", ".csv", ".tsv"):
         return owner, "log", ""
-    return owner, "", ""
+    return owner, "unknown" if suffix in _TEXT else "", ""
+
+
+def _holds_metrics(one: Path) -> bool:
+    """True when the beginning of a file of unknown name reads as a log with metrics."""
+    if not one.is_file():  # a pipe would be waited for
+        return False
+    try:
+        with one.open("rb") as stream:
+            return read_log(None, stream.read(HEAD), name=one.name).kind in ("metrics", "supervised")
+    except (OSError, CannotRead):
+        return False
 
 
 def _age(state: Path) -> tuple[int, int]:

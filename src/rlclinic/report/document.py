@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlclinic.model import Column, Diagnosis, Examination, Framework, Run
+from rlclinic.model import Column, Diagnosis, Examination, Framework, Run, Unrecognised
 from rlclinic.report import curves
 from rlclinic.report.blocks import (
     KEY,
@@ -42,6 +43,15 @@ VITALS: tuple[tuple[str, ...], ...] = (
 _HOW = {"keys": "by its log keys", "config": "from its settings", "log": "as the log says", "given": "as given"}
 
 
+_SENTENCE = re.compile(r"(?<=[a-z0-9)][.!?])\s+(?=[A-Z])")
+
+# Ours, chosen by reading reports: a healthy run should fit on one screen.
+_HEALTHY = 2
+_LINE = 78
+_FILES = 2
+_ABOUT = 20
+
+
 def document(diagnosis: Diagnosis) -> list[Block]:
     """The report as blocks, answer first. Every string is clean: one line, no control characters, bounded length."""
     verdict, run = diagnosis.verdict.severity, diagnosis.run
@@ -50,12 +60,18 @@ def document(diagnosis: Diagnosis) -> list[Block]:
     blocks: list[Block] = [*_verdict(diagnosis), *_head(run), *_vitals(diagnosis), *findings(diagnosis)]
     if diagnosis.notes:
         blocks.append(Heading("Normal here", 2))
-        blocks += [Note(plain(note.says)) for note in diagnosis.notes]
+        said = [plain(note.says) for note in diagnosis.notes]
+        blocks += [Note(words) for words in (bounded(map(_opening, said), _HEALTHY + 1) if healthy else said)]
     if diagnosis.to_log and not healthy:
         blocks.append(Heading("What to log", 2, aside="so that more can be judged next time"))
         blocks.append(Bullets(bounded(diagnosis.to_log)))
     blocks += [] if brief else _checks(diagnosis)
-    return blocks + _about_the_log(diagnosis, brief) + _broken(diagnosis)
+    return blocks + _about_the_log(diagnosis, brief, _HEALTHY if healthy else _ABOUT) + _broken(diagnosis)
+
+
+def _opening(says: str) -> str:
+    """The first sentence: enough where nothing is wrong."""
+    return _SENTENCE.split(says, maxsplit=1)[0]
 
 
 # --------------------------------------------------------------------------------------------- verdict, head
@@ -121,11 +137,33 @@ def _head(run: Run) -> list[Block]:
     setup = [] if model is None else [plain(model, 60)]
     setup += [f"group size {number(group)}"] if group is not None else []
     setup += [_fact(key, value) for key, value in list(facts.items())[:4]]
-    read = [f"{plain(s.path, 60)} ({count(s.rows, 'row')})" for s in run.sources[:4]]
-    read += [f"and {len(run.sources) - 4} more"] if len(run.sources) > 4 else []
-    lines = (" | ".join(trainer), " | ".join(size), " | ".join(setup), "read from " + ", ".join(read) if read else "")
     title = Heading(plain(run.name, KEY), 1, label="rlclinic")
-    return [title, *(Paragraph(line, tone="dim") for line in lines if line)]
+    lines = [*_packed([*trainer, *size, *setup]), *_sources(run)]
+    return [title, *(Paragraph(line, tone="dim") for line in lines)]
+
+
+def _packed(items: Sequence[str]) -> list[str]:
+    """``items`` side by side in as few lines as the usual terminal allows."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + 3 + len(item) <= _LINE:
+            lines[-1] += f" | {item}"
+        else:
+            lines.append(item)
+    return lines
+
+
+def _sources(run: Run) -> list[str]:
+    """What was read; a folder that all files share is named once."""
+    folders = {s.path.rpartition("/")[0] for s in run.sources}
+    shared = len(run.sources) > 1 and len(folders) == 1 and folders != {""}
+    read = [
+        f"{plain(s.path.rpartition('/')[2] if shared else s.path, 60)} ({count(s.rows, 'row')})"
+        for s in run.sources[:_FILES]
+    ]
+    read += [f"and {len(run.sources) - _FILES} more"] if len(run.sources) > _FILES else []
+    folder = f"{plain(folders.pop(), 60)}: " if shared else ""
+    return [f"read from {folder}{', '.join(read)}"] if read else []
 
 
 # ---------------------------------------------------------------------------------------------------- vitals
@@ -148,9 +186,9 @@ def _vitals(diagnosis: Diagnosis) -> list[Block]:
         found_in = _which_score(run) if metric == "eval.score" else ""
         one = curve(title_of(metric), run[metric], over, flag=flag, found_in=found_in)
         drawn.append(replace(one, tone=tone(max(severities).label if severities else "plain")))
-    said = [] if run.short else ["medians of the first and last tenth, range, course"]
+    said = [] if run.short else ["medians of first and last tenth, range, course"]
     said += ["^ v beyond the scale"] if any(c.course and curves.scale(c.column)[2] for c in drawn) else []
-    said += ["[1]: finding 1 below"] if any(c.flag.strip("[!]") for c in drawn) else []
+    said += ["[1]: see finding 1"] if any(c.flag.strip("[!]") for c in drawn) else []
     blocks: list[Block] = [Heading("Vitals", 2, aside="; ".join(said)), *drawn]
     if run.components:
         parts = [_part(plain(name, 32), part.mean) for name, part in list(run.components.items())[:8]]
@@ -183,11 +221,14 @@ def _needs(run: Run, examination: Examination) -> str:
     """What a check lacks, in the log's own spelling where the framework is known."""
     thin = [metric for need in examination.missing for metric in need.split("|") if metric in run]
     says = plain(examination.says)
-    if thin or not examination.missing:
+    if thin:
         for metric in sorted(thin, key=len, reverse=True):
             says = says.replace(metric, title_of(metric))
-        return says
-    return ", ".join(" or ".join(spelled(m, run.framework) for m in need.split("|")) for need in examination.missing)
+        return says or f"too few values of {', '.join(map(title_of, thin))}"
+    if not examination.missing:
+        return says or "no reason given"
+    needs = [" or ".join(spelled(m, run.framework) for m in need.split("|")) for need in examination.missing]
+    return f"{', '.join(needs)} {'is' if len(needs) == 1 else 'are'} not logged"
 
 
 def _outcomes(diagnosis: Diagnosis) -> tuple[list[str], list[Examination], list[Examination]]:
@@ -213,7 +254,7 @@ def _checks(diagnosis: Diagnosis) -> list[Block]:
         blocks.append(Paragraph(f"{len(nothing)} found nothing: {', '.join(nothing)}"))
     if blind:
         needs = _grouped([(plain(c.check, KEY), _needs(diagnosis.run, c)) for c in blind])
-        blocks.append(Table((f"{len(blind)} could not look for want of", "check"), needs))
+        blocks.append(Table((f"{len(blind)} could not look, because", "checks"), needs))
     if unfit:
         reasons = ", ".join(
             f"{plain(c.check, KEY)} ({plain(c.says)})" if c.says else plain(c.check, KEY) for c in unfit
@@ -237,20 +278,28 @@ def _broken(diagnosis: Diagnosis) -> list[Block]:
     return [Heading("Broken checks", 2), Table((f"{len(rows)} broke", "please report"), tuple(rows))] if rows else []
 
 
-def _about_the_log(diagnosis: Diagnosis, brief: bool) -> list[Block]:
+def _about_the_log(diagnosis: Diagnosis, brief: bool, most: int) -> list[Block]:
     run = diagnosis.run
-    lines = [plain(w.says) for w in run.warnings]
-    lines += [f"step {step(at)}: {plain(what)}" for at, what in sorted(run.seams.items())]
-    lines += [_undecided(u.key, u.meanings, u.decided_by) for u in run.undecided]
-    shown = [*(_checks_in_short(diagnosis) if brief else []), *bounded(lines, 20)]
+    lines = [_undecided(u.key, u.meanings, u.decided_by) for u in run.undecided]
+    warnings = [plain(w.says) for w in run.warnings]
+    seams = [(at, plain(what)) for at, what in sorted(run.seams.items())]
+    lines += warnings
+    lines += [f"step {step(at)}: {what}" for at, what in seams if not any(what in said for said in warnings)]
     if run.unrecognised:
-        keys = []
-        for unknown in run.unrecognised[:8]:
-            close = f" (close to {', '.join(plain(k, KEY) for k in unknown.nearest[:2])})" if unknown.nearest else ""
-            keys.append(plain(unknown.key, KEY) + close)
-        more = f" and {len(run.unrecognised) - 8} more" if len(run.unrecognised) > 8 else ""
-        shown.append(f"not recognised, so not judged: {', '.join(keys)}{more}")
+        lines.insert(len(run.undecided), _unrecognised(run.unrecognised, named=most > _HEALTHY))
+    shown = [*(_checks_in_short(diagnosis) if brief else []), *bounded(lines, most)]
     return [Heading("About this log", 2), Bullets(tuple(shown))] if shown else []
+
+
+def _unrecognised(keys: Sequence[Unrecognised], *, named: bool) -> str:
+    if not named:
+        return f"{count(len(keys), 'key')} not recognised, so not judged"
+    shown = []
+    for unknown in keys[:8]:
+        close = f" (close to {', '.join(plain(k, KEY) for k in unknown.nearest[:2])})" if unknown.nearest else ""
+        shown.append(plain(unknown.key, KEY) + close)
+    more = f" and {len(keys) - 8} more" if len(keys) > 8 else ""
+    return f"not recognised, so not judged: {', '.join(shown)}{more}"
 
 
 def _undecided(key: str, meanings: Sequence[str], decided_by: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from rlclinic.report.blocks import (
 )
 from rlclinic.report.series import curve, seen, span, spelled, title_of, whole
 
+Detail: TypeAlias = Literal["whole", "expect", "mind"]
+
 _TIERS = {"certain": "sure", "likely": "likely", "hint": "hint"}
 _CONSISTENT = "consistent in time and mechanism"
 
@@ -51,7 +54,7 @@ _NO_CHANCE = 0.05
 
 # Ours, chosen by reading reports.
 _SETTLED_BY = 3
-_SOURCE = 66
+_SOURCE = 76
 
 
 def findings(diagnosis: Diagnosis) -> list[Block]:
@@ -63,8 +66,8 @@ def findings(diagnosis: Diagnosis) -> list[Block]:
     for order in range(1, len(diagnosis.findings) + 1):
         blocks += telling.finding(order)
     if telling.sources:
-        pairs = tuple((plain(r.id, KEY), _source(r)) for r in list(telling.sources.values())[:LIST])
-        blocks += [Heading("Sources", 2), KeyNumbers(pairs)]
+        listed = bounded(_source(r) for r in telling.sources.values())
+        blocks += [Heading("Sources", 2), Bullets(listed)]
     return blocks
 
 
@@ -95,7 +98,7 @@ class _Telling:
         ]
         if finding.because_of:
             return head + self.consequence(order, finding)
-        loud = (finding.severity or 0) >= Severity.WARNING or self.diagnosis.verdict.severity == "info"
+        loud = (finding.severity or 0) >= Severity.WARNING or finding.check == self.diagnosis.verdict.primary
         return head + (self.root(order, finding) if loud else self.aside(order, finding))
 
     def root(self, order: int, finding: Finding) -> list[Block]:
@@ -107,9 +110,8 @@ class _Telling:
             pairs.append(("numbers", ", ".join(shown[:LIST])))
         columns = _columns(self.run, finding.metrics)
         drawn = self.curve(finding, columns)
-        unsaid = [seen(c, title) for title, c in columns[len(drawn) : 6] if c.key not in finding.says]
-        if unsaid:
-            pairs.append(("seen in", "; ".join(unsaid)))
+        if columns and not drawn and columns[0][1].key not in finding.says:
+            pairs.append(("seen in", "; ".join(seen(column, title) for title, column in columns[:2])))
         if finding.leads_to:
             places = ", ".join(str(self.place[c]) if c in self.place else plain(c, KEY) for c in finding.leads_to)
             pairs.append(("leads to", f"{_in_order(places)}: {_CONSISTENT}"))
@@ -138,7 +140,9 @@ class _Telling:
             f"{plain(c, KEY)} ({self.place[c]})" if c in self.place else plain(c, KEY) for c in self.nearest(finding)
         )
         label = "since" if onset else "follows"
-        blocks: list[Block] = [KeyNumbers(((label, ", ".join([*onset, f"follows from {causes}"])),))]
+        blocks: list[Block] = [
+            KeyNumbers(((label, "; ".join([*onset, f"follows from {causes}" if onset else f"from {causes}"])),))
+        ]
         causes_found = [self.by_check[c] for c in finding.because_of if c in self.by_check]
         if all((f.severity or 0) < Severity.WARNING for f in causes_found):
             blocks += self.remedies(order, finding, full=False)
@@ -168,15 +172,21 @@ class _Telling:
         return []
 
     def remedies(self, order: int, finding: Finding, *, full: bool) -> list[Block]:
+        """The changes of a finding, or only the first; one that was told before is only named."""
         blocks: list[Block] = []
         told: dict[int, list[tuple[int, Prescription]]] = {}
-        for place, remedy in enumerate(finding.prescriptions, 1):
+        for place, remedy in enumerate(finding.prescriptions if full else finding.prescriptions[:1], 1):
             known = (remedy.id, remedy.says, remedy.changes)
             if known in self.changes:
                 told.setdefault(self.changes[known], []).append((place, remedy))
                 continue
             self.changes[known] = order
-            blocks.append(_change(place, remedy, full=full, first=place == 1))
+            detail: Detail = "mind"
+            if full and finding.check == self.diagnosis.verdict.primary:
+                detail = "whole" if place == 1 else "expect"
+            elif full and place == 1:
+                detail = "expect"
+            blocks.append(_change(place, remedy, detail))
         for before, again in told.items():
             says = "; ".join(plain(remedy.says) for _, remedy in again)
             blocks.append(Change(again[0][0], f"{says} (as in {before})", (), ()))
@@ -231,14 +241,19 @@ def _columns(run: Run, metrics: Sequence[str]) -> list[tuple[str, Column]]:
 
 
 def _source(reference: Reference) -> str:
-    """A reference in one line: where to find it, and as much of title and claim as has room."""
-    title, claim = plain(reference.title), plain(reference.claim)
+    """A reference in one line: an issue by its claim, a paper by its title and where to find it."""
+    name, title, claim = plain(reference.id, KEY), plain(reference.title), plain(reference.claim)
     link = plain(reference.link, KEY).removeprefix("https://").replace("arxiv.org/abs/", "arXiv:")
-    at = f" ({link})" if link.startswith("arXiv:") and link != plain(reference.id, KEY) else ""
-    whole_line = f"{title}{at}: {claim}"
-    if len(whole_line) <= _SOURCE:
-        return whole_line
-    return claim if "/issues/" in link or "/pull/" in link else f"{title}{at}"
+    if "/issues/" in link or "/pull/" in link:
+        return f"{name}: {claim}"
+    title, year = (title[:-7], title[-5:-1]) if title[-7:-5] == " (" and title[-1] == ")" else (title, "")
+    where = ", ".join(part for part in (year, link if link.startswith("arXiv:") and link != name else "") if part)
+    head, tail = "" if title.startswith(name) else f"{name}: ", f" ({where})" if where else ""
+    room = _SOURCE - len(head) - len(tail)
+    if len(title) > room > 24:
+        title = title[: title.rfind(" ", 0, room - 3)].rstrip(":,") + "..."
+    line = f"{head}{title}{tail}"
+    return f"{line}: {claim}" if len(line) + len(claim) + 2 <= _SOURCE else line
 
 
 def _setting(value: Scalar) -> str:
@@ -250,16 +265,15 @@ def change_of(setting: Setting) -> tuple[str, str, str, str]:
     return plain(setting.key), _setting(setting.before), _setting(setting.after), plain(setting.writes)
 
 
-def _change(order: int, remedy: Prescription, *, full: bool, first: bool) -> Change:
-    """A remedy: the first of a cause with everything that goes with it, the others with what to expect and to mind."""
-    expect = ", ".join(f"{title_of(metric)} {plain(move)}" for metric, move in remedy.expect.items())
-    within = f"within {count(remedy.within, 'step')}" if remedy.within is not None else ""
-    expect = ", ".join(part for part in (expect, within) if part)
-    risk = "" if remedy.risk == "none" else plain(remedy.risk)
-    pairs = [("mind", plain(remedy.note))]
-    if full and first:
-        pairs = [("expect", expect), ("risk", risk), ("confirm", plain(remedy.confirm)), *pairs]
-    elif full:
-        pairs = [("expect", "; ".join(part for part in (expect, f"risk: {risk}" if risk else "") if part)), *pairs]
-    shown = tuple((label, text) for label, text in pairs if text)
+def _change(order: int, remedy: Prescription, detail: Detail) -> Change:
+    """A remedy with everything that goes with it, with what to expect, or with what to mind only."""
+    moves = [f"{title_of(metric)} {plain(move)}" for metric, move in remedy.expect.items()]
+    within = [f"within {count(remedy.within, 'step')}"] if remedy.within is not None else []
+    expect, risk = ", ".join([*moves, *within]), "" if remedy.risk == "none" else plain(remedy.risk)
+    pairs: list[tuple[str, str]] = []
+    if detail == "whole":
+        pairs = [("expect", expect), ("risk", risk), ("confirm", plain(remedy.confirm))]
+    elif detail == "expect":
+        pairs = [("expect", f"{expect}; risk: {risk}" if risk else expect) if expect else ("risk", risk)]
+    shown = tuple((label, text) for label, text in [*pairs, ("mind", plain(remedy.note))] if text)
     return Change(order, plain(remedy.says), tuple(change_of(setting) for setting in remedy.changes), shown)

@@ -86,10 +86,13 @@ def _change(block: Change) -> Iterator[str]:
     yield f"{block.number}. **{text(block.says)}**"
     indent = " " * (len(str(block.number)) + 2)
     for key, before, after, writes in block.settings:
-        written = f": write {code(writes)}" if writes else ""
         now = f" (now {code(before)})" if before else ""
-        moved = f": {code(before)} -> {code(after)}" if before and after and not writes else ""
-        yield f"{indent}- {code(key)}{moved}{written}{now if writes else ''}"
+        moved = f": {code(before)} -> {code(after)}" if before and after else ""
+        yield (
+            f"{indent}- {'write' if after else 'set'} {code(writes)}{now}"
+            if writes
+            else f"{indent}- {code(key)}{moved}"
+        )
     for label, value in block.pairs:
         yield f"{indent}- {text(label)}: {text(value)}"
 

@@ -171,11 +171,10 @@ class _Drawing:
         inner, column = self.indent + _LABEL, 9
         yield from self.labelled(f"change {block.number}", block.says, self.indent, _LABEL, style="bold")
         for key, before, after, writes in block.settings:
-            moved = f"{key}: {before} -> {after}" if before and after else ""
+            moved = f"{key}: {before} -> {after}" if before and after else key
             now = f"   (now {before})" if before and writes else ""
-            yield from self.labelled(
-                "write" if writes else "set", (writes or moved or key) + now, inner, column, "cyan"
-            )
+            label = "write" if writes and after else "set"
+            yield from self.labelled(label, (writes or moved) + now, inner, column, "cyan")
         yield from self.pairs(block.pairs, inner, column)
 
     def table(self, block: Table) -> Iterator[Text]:

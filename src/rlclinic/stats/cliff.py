@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -19,8 +19,7 @@ BEFORE = 10
 """Most points of the level before (ours)."""
 
 
-@dataclass(frozen=True)
-class Cliff:
+class Cliff(NamedTuple):
     """A change of level with nothing left in between: levels, size in noise deviations, and when."""
 
     before: float
@@ -29,7 +28,9 @@ class Cliff:
     onset: Onset
 
 
-def cliff(steps: ArrayLike, values: ArrayLike, *, falling: bool, whole: bool = True, most_rows: int = 30) -> Cliff | None:
+def cliff(
+    steps: ArrayLike, values: ArrayLike, *, falling: bool, whole: bool = True, most_rows: int = 30
+) -> Cliff | None:
     """The largest change after which every value to the end lies beyond every one of the points before it.
 
     ``steps``, ``values`` (n,), non-finite dropped, three to ten points before, at least five and 5 % of the log after,

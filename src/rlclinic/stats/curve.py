@@ -138,7 +138,8 @@ def reduce(steps: ArrayLike, values: ArrayLike, most: int) -> tuple[Floats, Floa
     start = np.arange(buckets) * size
     low = start + np.where(seen, table, np.inf).argmin(axis=1)
     high = start + np.where(seen, table, -np.inf).argmax(axis=1)
-    keep = np.unique(np.concatenate(([0, n - 1], low, high)))
+    keep = np.zeros(n, dtype=bool)
+    keep[low] = keep[high] = keep[[0, n - 1]] = True
     return x[keep], y[keep]
 
 
@@ -210,7 +211,7 @@ def basis(n: int, k: int) -> Basis:
     """The basis with ``k`` columns on ``n`` points: polynomials for k < 4, else cubic splines with even knots."""
     t = np.linspace(0.0, 1.0, n)
     if k < 4:
-        columns = np.polynomial.legendre.legvander(2.0 * t - 1.0, k - 1)
+        columns = (2.0 * t[:, None] - 1.0) ** np.arange(k)
     else:
         # Cardinal B-splines that overhang the ends span the same space as clamped ones and need no recursion.
         v = np.abs(t[:, None] * (k - 3) - (np.arange(k) - 1))

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from rlclinic.model import Floats
 from rlclinic.stats.curve import running_median
+from rlclinic.stats.once import once
 
 MAD_TO_SD = 1.482602218505602
 """Standard deviation of a normal distribution over its median absolute deviation: 1 / quantile(0.75)."""
@@ -125,6 +126,7 @@ def spread(values: Floats) -> float:
     return scaled_mad(values) or (float(np.std(values)) if len(values) else 0.0)
 
 
+@once(16)
 def hampel(values: Floats, *, half: int = 3, limit: float = 5.0) -> Floats:
     """(n,) values with spikes of up to ``half`` points replaced by the running median of 2 half + 1 points.
 

@@ -15,13 +15,16 @@ T = TypeVar("T")
 def once(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Keep the last ``most`` answers of a pure function of series and numbers, found again by the content of both.
 
-    The function sees its series as read-only float arrays. Its answer must not be changed by those who get it.
+    The function sees its series as read-only float arrays, and an array in answer is read-only too.
     """
 
     def wrap(ask: Callable[P, T]) -> Callable[P, T]:
         @lru_cache(maxsize=most)
         def answer(series: tuple[Any, ...], how: tuple[tuple[str, Any], ...]) -> T:
-            return ask(*map(_thawed, series), **dict(how))  # type: ignore[call-arg, arg-type]
+            found = ask(*map(_thawed, series), **dict(how))
+            if isinstance(found, np.ndarray):
+                found.flags.writeable = False
+            return found
 
         @wraps(ask)
         def asked(*series: P.args, **how: P.kwargs) -> T:

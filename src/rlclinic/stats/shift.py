@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +30,7 @@ from rlclinic.stats.evidence import (
     spread,
     student_tail,
 )
+from rlclinic.stats.once import once
 
 _COLUMNS = (2, 4, 6, 9, 13, 19, 28)
 _RICHER = (*_COLUMNS, 40, 56)
@@ -56,8 +56,7 @@ _ONSET_T = 3.0
 """Least t-value of the change at its onset (ours)."""
 
 
-@dataclass(frozen=True)
-class Shift:
+class Shift(NamedTuple):
     """One abrupt change of level. ``step`` is the first step after it; the data allow ``low`` to ``high``."""
 
     step: float
@@ -73,8 +72,7 @@ class Shift:
     """|jump| / sd; call it abrupt from 3 on."""
 
 
-@dataclass(frozen=True)
-class LastingChange:
+class LastingChange(NamedTuple):
     """The late level against the early level of a run."""
 
     early: float
@@ -97,9 +95,8 @@ class LastingChange:
     """True when the metric went at least four noise deviations away and came back by more than half."""
 
 
-@dataclass(frozen=True)
-class _Hit:
-    index: int
+class _Hit(NamedTuple):
+    at: int
     low: int
     high: int
     jump: float
@@ -119,6 +116,7 @@ def step_scan(steps: ArrayLike, values: ArrayLike) -> Shift | None:
     return _step_of(x, y)
 
 
+@once(8)
 def steps_found(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Shift, ...]:
     """Up to ``most`` steps in order of time: the scan repeated on both sides of each step found, larger parts first."""
     x, y = tidy(steps, values)
@@ -157,6 +155,7 @@ def spikes(steps: ArrayLike, values: ArrayLike, sigma: float = 8.0, ratio: float
     return np.sort(seen[high])
 
 
+@once(8)
 def lasting_change(
     steps: ArrayLike, values: ArrayLike, *, early: float = 0.15, late: float = 0.25, warmup: float = 0.0
 ) -> LastingChange:
@@ -211,6 +210,7 @@ def lasting_change(
     )
 
 
+@once(8)
 def onset(steps: ArrayLike, values: ArrayLike, *, direction: Literal[-1, 1]) -> Onset | None:
     """When the series left its early level for good, upwards (``direction`` 1) or downwards (-1); None if it did not.
 
@@ -330,11 +330,11 @@ def _step_of(x: Floats, y: Floats) -> Shift | None:
         coarse = _scan(bin_means(z, edges))
         if coarse is None:
             return None
-        offset = int(np.clip(edges[coarse.index] - MOST // 2, 0, n - MOST))
+        offset = int(np.clip(edges[coarse.at] - MOST // 2, 0, n - MOST))
         hit = _scan(z[offset : offset + MOST])
     if hit is None:
         return None
-    at, side = hit.index + offset, max(5, n // 20)
+    at, side = hit.at + offset, max(5, n // 20)
     return Shift(
         step=float(x[at]),
         low=float(x[hit.low + offset]),
@@ -347,15 +347,14 @@ def _step_of(x: Floats, y: Floats) -> Shift | None:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Candidate:
+class _Candidate(NamedTuple):
     """The best step beside one curve; ``gain`` (n,) is the fall of the whitened residual sum of squares per
     position."""
 
     bic: float
     k: int
     phi: float
-    index: int
+    at: int
     jump: float
     weight: float
     rss: float
@@ -363,8 +362,7 @@ class _Candidate:
     residuals: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class _Race:
+class _Race(NamedTuple):
     """The smooth curve of least ``bic``, its columns ``k``, the best curve with a step, and the columns still in
     play."""
 
@@ -401,13 +399,13 @@ def _scan(z: Floats) -> _Hit | None:
     richer_ones = [k for k in _RICHER if finest < k <= n // 4][: 1 if n >= _LONG else 2]
     finest = richer_ones[-1] if richer_ones else finest
     if finest > best.k:
-        near = slice(max(guard, best.index - 3), min(n - guard, best.index + 4))
+        near = slice(max(guard, best.at - 3), min(n - guard, best.at + 4))
         richer = basis(n, finest)
         t = min(t, math.sqrt(float(_gains(richer, richer.residual(z), best.phi, guard)[1][near].max()) / s2))
     if student_tail(t, max(n - best.k - 4, 5)) >= 0.01 / (2 * n):
         return None
-    allowed = np.flatnonzero(best.gain >= best.gain[best.index] - _LEAST_GAIN * s2)
-    return _Hit(best.index, int(allowed[0]), int(allowed[-1]), best.jump, sd)
+    allowed = np.flatnonzero(best.gain >= best.gain[best.at] - _LEAST_GAIN * s2)
+    return _Hit(best.at, int(allowed[0]), int(allowed[-1]), best.jump, sd)
 
 
 def _race(z: Floats, columns: list[int], guard: int) -> _Race:
@@ -482,18 +480,17 @@ def _gains(base: Basis, residual: Floats, phi: float, guard: int) -> tuple[float
     return float(w @ w), size * size * weight, size, weight
 
 
-@dataclass(frozen=True, eq=False)
-class _Departure:
+class _Departure(NamedTuple):
     """The best fit of a level that was left: position, its interval, and (n,) residuals around the fit."""
 
-    index: int
+    at: int
     low: int
     high: int
     residuals: Floats
 
     def onset(self, first: Floats, last: Floats) -> Onset:
         """The same in trainer steps, given the first and last step of every point."""
-        return Onset(float(first[self.index]), float(first[self.low]), float(last[self.high]))
+        return Onset(float(first[self.at]), float(first[self.low]), float(last[self.high]))
 
 
 def _departure(z: Floats, direction: int) -> _Departure | None:

@@ -86,16 +86,13 @@ def trend(
     of the series has 8 effective points.
     """
     found = _drift(steps, values)
-    if found.verdict == "undecided" or found.sd == 0.0 == found.change:
-        return found
-    base = max(abs(found.start), floor)
-    change = found.change
+    change, base = found.change, max(abs(found.start), floor)
     relative = change / base if base > 0.0 else math.copysign(math.inf, change) if change else 0.0
     large = abs(change) >= LEAST_SHARE if share else abs(relative) >= LEAST_RELATIVE
-    sure = found.p_value < level and found.snr >= LEAST_SNR and large and found.tau * change > 0.0
-    return found._replace(
-        relative=relative, verdict="none" if not sure else "rising" if found.tau > 0.0 else "falling"
-    )
+    directed = found.tau * math.copysign(1.0, change) > 0.0
+    if found.verdict != "none" or not (found.p_value < level and found.snr >= LEAST_SNR and large and directed):
+        return found._replace(relative=relative)
+    return found._replace(relative=relative, verdict="rising" if found.tau > 0.0 else "falling")
 
 
 @once(8)
@@ -186,7 +183,7 @@ def plateau(steps: ArrayLike, values: ArrayLike, margin: float, level: float = 0
 def _pairwise_slope(u: Floats, z: Floats) -> float:
     """Theil-Sen slope: median over pairs of points, at up to ``_LAGS`` evenly spread distances."""
     n = len(z)
-    lags = np.unique(np.linspace(1, n - 1, min(n - 1, _LAGS)).round().astype(int))
+    lags = np.linspace(1, n - 1, min(n - 1, _LAGS)).round().astype(int)  # strictly increasing
     return float(np.median(np.concatenate([(z[d:] - z[:-d]) / (u[d:] - u[:-d]) for d in lags.tolist()])))
 
 
