@@ -48,7 +48,7 @@ def diagnose(
         findings=tuple(ordered),
         checks=checks,
         notes=tuple(sorted(_true_notes(notes.values(), by_check), key=lambda note: note.id)),
-        to_log=_to_log(run, checks),
+        to_log=_to_log(run, checks, notes),
     )
 
 
@@ -143,7 +143,7 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         more = [f for f in of_run[1:] if f.severity is not None and f.severity >= Severity.WARNING]
         by_it = [f for f in more if primary.check in _ancestors(f.check, {g.check: g for g in findings})]
         rest = f" It explains {len(by_it)} of {len(more)} further findings." if more else ""
-        return Verdict(worst.label, primary.check, f"{BY_NAME[primary.check].title}{rest}{trouble}")  # type: ignore[arg-type]
+        return Verdict(worst.label, primary.check, f"{_answer(primary)}{rest}{trouble}")  # type: ignore[arg-type]
     if not len(run.steps) and run.unrecognised:
         return Verdict(
             "undecided", None, f"None of the {len(run.unrecognised)} keys of this log is known; nothing can be judged.{trouble}"
@@ -179,6 +179,12 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     return Verdict(worst.label, first.check, f"{BY_NAME[first.check].title}")  # type: ignore[arg-type]
 
 
+def _answer(finding: Finding) -> str:
+    """What the run has, and the numbers that show it, in one sentence."""
+    title = BY_NAME[finding.check].title.rstrip(".")
+    return f"{title.split(':')[0]}: {finding.says}."
+
+
 def _ancestors(name: str, findings: Mapping[str, Finding]) -> set[str]:
     seen: set[str] = set()
     stack = list(findings[name].because_of)
@@ -190,13 +196,14 @@ def _ancestors(name: str, findings: Mapping[str, Finding]) -> set[str]:
     return seen
 
 
-def _to_log(run: Run, checks: tuple[Examination, ...]) -> tuple[str, ...]:
+def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]) -> tuple[str, ...]:
     """The settings that would let the unexamined checks look, in the framework's spelling, most useful first."""
     wanted: dict[str, int] = {}
     for examination in checks:
         for need in examination.missing:
             metric = need.split("|")[0]
-            if metric not in run:
+            # What is absent by design needs no line: measuring the KL would switch its term on.
+            if metric not in run and not (metric == "kl.ref" and "kl_absent_expected" in notes):
                 wanted[metric] = wanted.get(metric, 0) + 1
     for metric in ("eval.score", "entropy.mean"):
         if metric not in run and not (run.excerpt and metric == "eval.score"):
@@ -209,7 +216,8 @@ def _to_log(run: Run, checks: tuple[Examination, ...]) -> tuple[str, ...]:
             lines.append(f"{title}: {how[0]}" + (f" ({how[1]})" if how[1] else ""))
         else:
             key = names.key_for(metric, run.framework) if run.framework is not None else None
-            lines.append(f"{title}: log {key}" if key else f"{title}: not logged by this loop")
+            if key is not None:
+                lines.append(f"{title}: log {key}")
     return tuple(lines)
 
 

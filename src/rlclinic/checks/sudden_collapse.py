@@ -39,6 +39,7 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
         for step in steps_found(reward.steps, reward.values)
         if step.jump < 0
     ]
+    scanned = [at for _, _, at in falls]
     whole = complete_fall(reward.steps, reward.values, falling=True, whole=False)
     if whole is not None:
         falls.append((whole.size, whole.before, whole.onset))
@@ -48,7 +49,8 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
     cliffs = [one for one in judged if one[0] >= limits["lost"] and one[1] >= limits["size"]]
     if not cliffs:
         return Finding(severity=None, says="no cliff in the reward", numbers={}, metrics=("reward.mean",))
-    lost, size, level, at = max(cliffs, key=lambda one: (one[0], -one[3].step))
+    # A step of the scan is placed better than a separation, whose first rows may still lie on the old level.
+    lost, size, level, at = next((one for one in cliffs if one[3] in scanned), cliffs[-1])
     near = 0.03 * float(reward.steps[-1] - reward.steps[0]) + float(np.median(np.diff(reward.steps)))
     moved = []
     for metric in COMPANIONS:

@@ -354,6 +354,7 @@ def _assemble(
     planned = next((log.planned_steps for log in logs if log.planned_steps), None)
     if planned is None and isinstance(value := getattr(knobs.get("planned_steps"), "value", None), int) and value > 0:
         planned = value
+    knobs = {**_implied(columns), **knobs}
     kinds = {log.kind for log in logs}
     facts = {key: text for log in reversed(logs) for key, text in log.facts.items()}
     model = knobs.get("model")
@@ -407,6 +408,21 @@ def _merge(old: Column | None, new: Column, sure: bool, warnings: list[Warn], lo
     values = np.concatenate([old.values, new.values[outside]])
     rank = np.argsort(steps, kind="stable")
     return replace(old, steps=steps[rank], values=values[rank], resolution=max(old.resolution, new.resolution))
+
+
+def _implied(columns: Mapping[str, Column]) -> dict[str, Knob]:
+    """Settings that the metrics themselves betray: the peak learning rate, and the limit at which answers are cut."""
+    found: dict[str, Knob] = {}
+    rate = columns.get("optim.lr")
+    if rate is not None and len(rate.finite) and not rate.rounded_zero:
+        used = rate.finite.values[rate.finite.values > 0]
+        # A rate that jumps or decays over decades has no one value to start from.
+        if len(used) and used.max() <= 3 * np.median(used):
+            found["learning_rate"] = Knob("learning_rate", float(f"{used.max():.4g}"), rate.key, "log")
+    cut, longest = columns.get("length.truncated_frac"), columns.get("length.response.max")
+    if cut is not None and longest is not None and len(longest.finite) and bool((cut.finite.values > 0).any()):
+        found["max_response_length"] = Knob("max_response_length", int(longest.finite.values.max()), longest.key, "log")
+    return found
 
 
 def _held_out(evaluations: Mapping[str, Column], wanted: str | None) -> tuple[str | None, str]:
