@@ -74,7 +74,9 @@ def test_agrees_with_the_expert(folder: str, readable: float, recall: float, fal
     assert got[2] <= false_alarms, f"cases with a false alarm {got[2]:.3f}"
 
 
-@pytest.mark.parametrize("name", ["healthy", "truncation", "saturated", "kl_normal", "resumed", "grad_nan_skipped", "frozen"])
+@pytest.mark.parametrize(
+    "name", ["healthy", "truncation", "saturated", "kl_normal", "resumed", "grad_nan_skipped", "frozen"]
+)
 def test_the_same_run_in_two_forms_gets_the_same_verdict(name: str) -> None:
     case = SHARED / "corpus" / "trl" / name
     forms = ["metrics.jsonl", "console.log", "trainer_state.json"]

@@ -22,6 +22,9 @@ def main() -> None:
         # The reader of our output has gone (`| head`); nothing is wrong with the run.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as problem:
+        print(f"rlclinic: cannot write the report: {problem.strerror or problem}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

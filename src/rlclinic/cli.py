@@ -120,9 +120,11 @@ def _deliver(
 
 def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> None:
     """Print, or write to a file that is new (or given up with ``--force``) and none of the ``inputs``."""
-    if output is None:
+    if output is None or str(output) == "-":
         click.echo(text, nl=not text.endswith("\n"))
         return
+    if str(output) == ".":
+        raise BadRequest("a file to write", "an empty name after -o")
     if any(output.resolve() == path.resolve() for path in inputs):
         raise BadRequest("a file of its own for the report", f"{output} is one of the inputs", hint="-o another name")
     if output.exists() and not force:
@@ -171,7 +173,7 @@ def frameworks() -> None:
 @click.argument("scenario", required=False)
 @click.option("--list", "listing", is_flag=True, help="List the scenarios.")
 @click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
 @_output_options
 def demo(
     scenario: str | None,
@@ -216,7 +218,7 @@ def demo(
 )
 @click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--log-every", default=1, show_default=True, type=click.IntRange(1, 10_000))
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--force", is_flag=True, help="Let -o replace an existing file.")
 def simulate(

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlclinic import names, vitals
 from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, examine
 from rlclinic.errors import BadTable, UnknownName, nearest
@@ -19,6 +21,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+MOST_LIMITS = 1_000_000
+"""Bytes of a limits file beyond which it is something else."""
 MEASUREMENT = "measurement"
 """Family of the checks that speak of the log rather than of the run."""
 
@@ -35,7 +39,8 @@ def diagnose(
     chosen = CHECKS if only is None else tuple(resolve(only))
     for name in limits or {}:
         resolve([name])
-    outcomes = [examine(one, run, given=(limits or {}).get(one.name)) for one in chosen]
+    with np.errstate(all="ignore"):  # values of 1e308 overflow in sums; what comes of it is judged, not printed
+        outcomes = [examine(one, run, given=(limits or {}).get(one.name)) for one in chosen]
     examinations = [outcome for outcome, _ in outcomes]
     notes = {note.id: note for _, left in outcomes for note in left}
     found = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]
@@ -146,7 +151,9 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         return Verdict(worst.label, primary.check, f"{_answer(primary)}{rest}{trouble}")  # type: ignore[arg-type]
     if not len(run.steps) and run.unrecognised:
         return Verdict(
-            "undecided", None, f"None of the {len(run.unrecognised)} keys of this log is known; nothing can be judged.{trouble}"
+            "undecided",
+            None,
+            f"None of the {len(run.unrecognised)} keys of this log is known; nothing can be judged.{trouble}",
         )
     if not len(run.steps):
         why = (
@@ -225,6 +232,8 @@ def read_limits(path: Path) -> dict[str, dict[str, Any]]:
     """The limits of a TOML file: ``[entropy_collapse]`` with ``p_value = 0.001``, or ``[entropy_collapse.ratio]`` with
     grades. Raises BadTable when it is no TOML, UnknownName for a check that does not exist."""
     try:
+        if path.stat().st_size > MOST_LIMITS:
+            raise BadTable("a TOML file of limits", f"{path} of {path.stat().st_size} bytes")
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
         raise BadTable(

@@ -21,13 +21,13 @@ class RlclinicError(Exception):
 
     def message(self) -> str:
         """The whole text, several short lines."""
-        lines = [f"wanted {self.wanted}", f"found  {self.found}"]
+        lines = [f"wanted {_shown(self.wanted)}", f"found  {_shown(self.found)}"]
         if self.choices:
-            shown = ", ".join(self.choices[:12])
+            shown = ", ".join(_shown(choice) for choice in self.choices[:12])
             more = f" and {len(self.choices) - 12} more" if len(self.choices) > 12 else ""
             lines.append(f"valid  {shown}{more}")
         if self.hint:
-            lines.append(f"try    {self.hint}")
+            lines.append(f"try    {_shown(self.hint)}")
         return "\n".join(lines)
 
 
@@ -45,6 +45,12 @@ class BadTable(RlclinicError):
 
 class BadRequest(RlclinicError):
     """Options that contradict each other or do not fit the input."""
+
+
+def _shown(text: str, most: int = 600) -> str:
+    """Text that may hold a file name or a log line, without anything a terminal would obey, and bounded."""
+    printable = "".join(c if c.isprintable() else " " for c in text[:most])
+    return printable if len(text) <= most else printable + " ..."
 
 
 def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:

@@ -6,10 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlclinic import names
 from rlclinic.errors import BadRequest, CannotRead, nearest
@@ -29,8 +27,7 @@ from rlclinic.model import (
 from rlclinic.readers import rundir
 from rlclinic.readers.config import read_config
 from rlclinic.readers.log import Log, Series, read_log
-
-Mask: TypeAlias = NDArray[np.bool_]
+from rlclinic.readers.timeline import Mask, fresh_rows, timeline
 
 CLOCKS = ("progress.", "time.", "tokens.", "perf.")
 """Families that move by themselves; they do not tell whether a row repeats the one before."""
@@ -88,6 +85,8 @@ def _open(
             warnings.append(Warn("source_left_out", f"{path.name}: {problem.found}"))
 
     for source in sources:
+        if not str(source):
+            raise BadRequest("a log file, a directory of a run, or - for standard input", "an empty name")
         if str(source) == "-":
             logs.append(read_log(None, _standard_input() if stdin is None else stdin, name="-"))
             continue
@@ -113,9 +112,7 @@ def _open(
             warnings += log.warnings
             if log.kind == "config":
                 settings.update(log.config)
-    with_rows = [log for log in useful if log.kind == "metrics" and log.series]
-    if with_rows:
-        useful = with_rows
+    useful = [log for log in useful if log.kind == "metrics" and log.series] or useful
     if not useful:
         if failures:
             raise failures[0]
@@ -125,7 +122,12 @@ def _open(
             f"no metrics: {seen}",
             hint="rlclinic diagnose LOGFILE, or - to paste from standard input",
         )
-    useful.sort(key=lambda log: (TRUST.get(log.format.split(" ")[0], 2), log.path))
+    for log in logs:
+        if log.kind in ("metrics", "supervised") and log not in useful:
+            warnings.append(
+                Warn("source_left_out", f"{Path(log.path).name}: a log of {log.kind} training beside one of RL")
+            )
+    useful.sort(key=lambda log: TRUST.get(log.format.split(" ")[0], 2))  # stable: of equals the first named is believed
     return useful, settings, warnings
 
 
@@ -160,9 +162,10 @@ class _Translated:
 
 def _translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) -> _Translated:
     meanings = {key: names.translate(key, framework, knobs) for key in log.series}
-    steps, seams, began, warnings = _timeline(log)
+    time = timeline(log)
+    warnings = list(time.warnings)
     moving = [s for key, s in log.series.items() if not _is_clock(meanings[key])]
-    fresh = _fresh_rows(log, moving)
+    fresh = fresh_rows(log, moving)
     if not fresh.all():
         stale = int((~fresh).sum())
         warnings.append(
@@ -184,12 +187,15 @@ def _translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob])
         if isinstance(meaning, Undecided):
             undecided[key] = meaning
             if set(meaning.meanings) == {"reward.std", "reward.group_std"}:
-                column = _column(log, series, "reward.std_unresolved", key, steps, fresh)
+                column = _column(log, series, "reward.std_unresolved", key, time.steps, fresh)
                 columns.setdefault("reward.std_unresolved", (0, column))
             continue
-        column = _column(log, series, meaning.metric, key, steps, fresh if meaning.role == "metric" else None)
+        column = _column(log, series, meaning.metric, key, time.steps, fresh if meaning.role == "metric" else None)
         column = _annotate(column, meaning, knobs)
         if not len(column):
+            continue
+        if (beyond := _out_of_range(column)) is not None:
+            warnings.append(beyond)
             continue
         if meaning.role == "evaluation":
             if names.evaluation_rank(key) is not None:
@@ -208,79 +214,11 @@ def _translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob])
         part: Component(part, mean, spreads[part][1] if part in spreads else None) for part, (_, mean) in means.items()
     }
     plain = {metric: column for metric, (_, column) in columns.items()}
-    return _Translated(plain, parts, evaluations, unrecognised, undecided, seams, began, warnings)
+    return _Translated(plain, parts, evaluations, unrecognised, undecided, time.seams, time.began, warnings)
 
 
 def _is_clock(meaning: object) -> bool:
     return isinstance(meaning, names.Meaning) and meaning.metric.startswith(CLOCKS)
-
-
-def _timeline(log: Log) -> tuple[Floats, dict[float, str], float | None, list[Warn]]:
-    """Row steps with abandoned branches removed (NaN), seams by step, the start of the last attempt, warnings.
-
-    A step that goes back is a resume: rows at or beyond it that were written earlier belong to an abandoned branch. A
-    start from scratch continues the count instead, so that both attempts stay visible.
-    """
-    steps = log.steps.copy()
-    seams: dict[float, str] = {}
-    began: float | None = None
-    warnings: list[Warn] = []
-    known = np.isfinite(steps)
-    if not known.any():
-        return steps, seams, began, warnings
-    first = float(steps[known][0])
-    for row in sorted(log.seams):
-        why = log.seams[row]
-        if row >= log.rows or not np.isfinite(steps[row]):
-            continue
-        at = float(steps[row])
-        earlier = np.flatnonzero(known[:row])
-        reached = float(np.nanmax(steps[:row])) if len(earlier) else at
-        goes_back = at <= reached
-        scratch = "started again" in why and (not goes_back or at <= first + 1)
-        if goes_back and scratch:
-            steps[row:] += reached + 1 - at
-            at = float(steps[row])
-        elif goes_back:
-            abandoned = earlier[steps[earlier] >= at]
-            lost = int(np.sum(steps[abandoned] > np.nanmax(steps[row:])))
-            steps[abandoned] = np.nan
-            known = np.isfinite(steps)
-            warnings.append(
-                Warn(
-                    "restarted",
-                    f"{why}; {len(abandoned)} rows of the abandoned branch are left out"
-                    + (f", {lost} of them beyond where the log now ends" if lost else ""),
-                )
-            )
-        seams[at] = why
-        if scratch:
-            began = at
-            warnings.append(
-                Warn("several_attempts", f"{why} at row {row + 1}: the file holds several attempts, judged by the last")
-            )
-    return steps, seams, began, warnings
-
-
-def _fresh_rows(log: Log, moving: Iterable[Series]) -> Mask:
-    """(rows,) False where a row repeats the one before in every metric that a whole log would not repeat by chance.
-
-    At least two series must vary over the log and be present in all rows, else nothing counts as stale.
-    """
-    fresh = np.ones(log.rows, dtype=bool)
-    if log.rows < 3:
-        return fresh
-    dense = [s.values for s in moving if len(s.rows) == log.rows]
-    varied = [v for v in dense if len(np.unique(v[np.isfinite(v)][:2000])) > 2]
-    if len(varied) < 2:
-        return fresh
-    same = np.ones(log.rows - 1, dtype=bool)
-    for values in dense:
-        same &= (values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1]))
-        if not same.any():
-            return fresh
-    fresh[1:] = ~same
-    return fresh
 
 
 def _column(log: Log, series: Series, metric: str, key: str, steps: Floats, fresh: Mask | None) -> Column:
@@ -296,6 +234,23 @@ def _column(log: Log, series: Series, metric: str, key: str, steps: Floats, fres
     # One decimal and none are how Python prints a plain 0.0 or an integer, not a format that rounds.
     resolution = 0.0 if series.decimals is None or series.decimals < 2 else 10.0**-series.decimals
     return Column(metric=metric, key=key, steps=at, values=values, resolution=resolution)
+
+
+def _out_of_range(column: Column) -> Warn | None:
+    """Why a column cannot be what its key says: a share above 1 or below 0, a negative length or norm."""
+    finite = column.finite.values
+    if not len(finite) or column.metric.startswith("reward."):
+        return None
+    bounds = names.metric(column.metric)
+    low, high = float(finite.min()), float(finite.max())
+    slack = 1e-3
+    if (bounds.low is None or low >= bounds.low - slack) and (bounds.high is None or high <= bounds.high + slack):
+        return None
+    wanted = " to ".join("any" if bound is None else f"{bound:g}" for bound in (bounds.low, bounds.high))
+    percent = "; is it in percent?" if bounds.high == 1 and 1 < high <= 100 else ""
+    return Warn(
+        "out_of_range", f"{column.key} runs from {low:.3g} to {high:.3g} where {wanted} is possible: left out{percent}"
+    )
 
 
 def _annotate(column: Column, meaning: names.Meaning, knobs: Mapping[str, Knob]) -> Column:
@@ -323,6 +278,7 @@ def _assemble(
     warnings: list[Warn],
     eval_key: str | None,
 ) -> Run:
+    logs, translated = _of_one_run(logs, translated, warnings)
     columns: dict[str, Column] = {}
     components: dict[str, Component] = {}
     evaluations: dict[str, Column] = {}
@@ -330,16 +286,16 @@ def _assemble(
     for log, one in zip(logs, translated, strict=True):
         sure = log.step_source != "row order"
         for metric, column in one.columns.items():
-            columns[metric] = _merge(columns.get(metric), column, sure, warnings, log)
+            columns[metric] = _merge(columns.get(metric), column, sure)
         for part, component in one.components.items():
             if part not in components:
                 components[part] = component
             else:
-                mean = _merge(components[part].mean, component.mean, sure, warnings, log)
+                mean = _merge(components[part].mean, component.mean, sure)
                 components[part] = replace(components[part], mean=mean)
         for key, column in one.evaluations.items():
             bare = next((k for k in evaluations if names.strip(k)[0] == names.strip(key)[0]), key)
-            evaluations[bare] = _merge(evaluations.get(bare), column, sure, warnings, log)
+            evaluations[bare] = _merge(evaluations.get(bare), column, sure)
         seams |= one.seams if not seams else {}
         warnings += one.warnings
     known = {u for t in translated for u in t.undecided}
@@ -385,22 +341,43 @@ def _assemble(
     )
 
 
-def _merge(old: Column | None, new: Column, sure: bool, warnings: list[Warn], log: Log) -> Column:
+def _of_one_run(
+    logs: list[Log], translated: list[_Translated], warnings: list[Warn]
+) -> tuple[list[Log], list[_Translated]]:
+    """The logs that agree with the first one wherever both speak of the same steps; others are named and left out."""
+    kept = [0]
+    for k in range(1, len(logs)):
+        clash = next((key for i in kept if (key := _disagreement(translated[i], translated[k])) is not None), None)
+        if clash is None:
+            kept.append(k)
+        else:
+            name = Path(logs[k].path).name
+            says = (
+                f"{name} disagrees with {Path(logs[0].path).name} on {clash}: it is taken for another run and left out"
+            )
+            warnings.append(Warn("sources_disagree", says))
+    return [logs[k] for k in kept], [translated[k] for k in kept]
+
+
+def _disagreement(first: _Translated, second: _Translated) -> str | None:
+    """The key on which two logs report different values for most of five or more common steps."""
+    for metric in ("reward.mean", "grad.norm", "length.response.mean"):
+        if metric not in first.columns or metric not in second.columns:
+            continue
+        a, b = first.columns[metric], second.columns[metric]
+        _, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+        if len(i) >= 5 and np.isclose(a.values[i], b.values[j], rtol=0.02, atol=2e-3, equal_nan=True).mean() < 0.5:
+            return b.key
+    return None
+
+
+def _merge(old: Column | None, new: Column, sure: bool) -> Column:
     """``old`` with what ``new`` adds at steps outside the range of ``old``; nothing is counted twice.
 
     ``sure`` is False when the steps of ``new`` are mere row numbers; it then adds nothing to a known column.
     """
     if old is None or not len(old):
         return new
-    _, i, j = np.intersect1d(old.steps, new.steps, assume_unique=True, return_indices=True)
-    if sure and len(i) >= 5 and old.metric in ("reward.mean", "grad.norm"):
-        close = np.isclose(old.values[i], new.values[j], rtol=0.02, atol=2e-3, equal_nan=True)
-        if close.mean() < 0.5:
-            says = (
-                f"{Path(log.path).name} disagrees with the other sources on {new.key} (another run?) and is not merged"
-            )
-            warnings.append(Warn("sources_disagree", says))
-            return old
     outside = (new.steps > old.steps[-1]) | (new.steps < old.steps[0])
     if not sure or not outside.any():
         return old

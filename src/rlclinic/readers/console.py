@@ -406,16 +406,13 @@ def _rejoined(parts: list[str]) -> list[str]:
 
 def _shortened(tokens: list[str]) -> bool:
     """True when the last value shows fewer decimals than all others do alike, so it may have been cut."""
-    last, usual = tokens[-1] if tokens else "", None
-    if "." not in last or len(tokens) < 4:
+    dotted = [token for token in tokens[:-1] if "." in token]
+    if len(tokens) < 4 or not dotted or "." not in tokens[-1]:
         return False
-    for token in tokens[:-1]:
-        if "." in token:
-            shown = decimals(token)
-            if usual is not None and shown != usual:
-                return False
-            usual = shown
-    return usual is not None and (decimals(last) or 0) < usual
+    usual = decimals(dotted[0])
+    if usual is None or (decimals(tokens[-1]) or 0) >= usual:
+        return False
+    return all(decimals(token) == usual for token in dotted)
 
 
 def _named(parts: list[str], ended: bool) -> dict[str, object]:

@@ -185,6 +185,10 @@ class Rows:
             kind = type(value)
             if kind is float and key in keys:
                 into[key] = value  # type: ignore[assignment]
+            elif kind is Printed and key in keys and (printed := number(value)) is not None:  # type: ignore[arg-type]
+                into[key] = printed
+                if not self._full:
+                    self._note_decimals(key, value)  # type: ignore[arg-type]
             elif value is None or value == "None":
                 if self._admits(key):
                     self.nulls.setdefault(key, array("q")).append(self.rows)
@@ -228,8 +232,15 @@ class Rows:
         return True
 
     def _note_decimals(self, key: str, token: str) -> None:
-        shown = decimals(token) if key in self._keys else None
-        if shown is None:
+        # Most tokens are as long as those before them and so cannot show more decimals.
+        if (
+            len(token) - 2 <= self._decimals.get(key, -1) < FULL_PRECISION
+            and "e" not in token
+            and token[0] in "0123456789-"
+        ):
+            return
+        shown = decimals(token)
+        if shown is None or key not in self._keys:
             return
         if shown >= FULL_PRECISION and "e" not in token:
             self._full = True

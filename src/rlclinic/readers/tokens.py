@@ -118,11 +118,14 @@ def number(text: str) -> float | None:
 
 def decimals(token: str) -> int | None:
     """How many decimals a printed number shows, its exponent included (``1.2e-05`` shows 6); None without a point."""
+    point = token.find(".")
+    if point >= 0 and token[point + 1 :].isdigit():
+        return len(token) - point - 1
     if token[-1:] == ")" and (inner := re.fullmatch(_WRAPPED, token)):
         token = inner[1]
     mantissa, _, exponent = token.lower().partition("e")
-    _, point, tail = mantissa.partition(".")
-    if not point and not exponent:
+    _, dot, tail = mantissa.partition(".")
+    if not dot and not exponent:
         return None
     try:
         return max(0, len(tail) - int(exponent or 0))

@@ -146,8 +146,9 @@ def _packed(items: Sequence[str]) -> list[str]:
     """``items`` side by side in as few lines as the usual terminal allows."""
     lines: list[str] = []
     for item in items:
-        if lines and len(lines[-1]) + 3 + len(item) <= _LINE:
-            lines[-1] += f" | {item}"
+        room = [i for i, line in enumerate(lines) if len(line) + 3 + len(item) <= _LINE]
+        if room:
+            lines[room[0]] += f" | {item}"
         else:
             lines.append(item)
     return lines

@@ -1,0 +1,121 @@
+"""Which step each row of a log belongs to, once restarts, repeats and disorder are understood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlclinic.model import Floats, Warn
+from rlclinic.readers.log import Log, Series
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+FEW = 0.05
+"""Distinct steps per row below which the steps say nothing (ours: loggers write up to five rows a step, not twenty)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """``steps`` (rows,) with NaN for rows that do not count; seams by step; where the last attempt began."""
+
+    steps: Floats
+    seams: dict[float, str]
+    began: float | None
+    warnings: tuple[Warn, ...]
+
+
+def timeline(log: Log) -> Timeline:
+    """The step of every row that counts.
+
+    A step that goes back and repeats steps already seen is a resume: earlier rows at or beyond it belong to an
+    abandoned branch. A start from scratch continues the count instead, so that both attempts stay visible. Rows that
+    are merely out of order are sorted, and a step that never moves is no step.
+    """
+    steps = log.steps.copy()
+    known = np.isfinite(steps)
+    if not known.any():
+        return Timeline(steps, {}, None, ())
+    distinct = len(np.unique(steps[known]))
+    if log.rows >= 10 and distinct <= max(1, FEW * log.rows):
+        says = f"{log.rows} rows carry only {distinct} different steps; rows are counted instead"
+        return Timeline(np.arange(1.0, log.rows + 1), {}, None, (Warn("steps_do_not_move", says),))
+    if distinct == int(known.sum()):
+        swapped = int((np.diff(steps[known]) < 0).sum())
+        says = f"steps are out of order in {swapped} places; rows are sorted by step"
+        return _attempts(log, steps, (Warn("out_of_order", says),) if swapped else ())
+    return _attempts(log, steps, ())
+
+
+def _attempts(log: Log, steps: Floats, warnings: tuple[Warn, ...]) -> Timeline:
+    seams: dict[float, str] = {}
+    began: float | None = None
+    said = list(warnings)
+    first = float(steps[np.isfinite(steps)][0])
+    for row in sorted(log.seams):
+        why = log.seams[row]
+        if row >= log.rows or not np.isfinite(steps[row]):
+            continue
+        at = float(steps[row])
+        earlier = np.flatnonzero(np.isfinite(steps[:row]))
+        reached = float(steps[earlier].max()) if len(earlier) else at
+        goes_back = at <= reached
+        repeats = bool(np.isin(steps[row:][np.isfinite(steps[row:])], steps[earlier]).any())
+        scratch = "started again" in why and (not goes_back or at <= first + 1)
+        if goes_back and scratch:
+            steps[row:] += reached + 1 - at
+            at = float(steps[row])
+        elif goes_back and repeats:
+            abandoned = earlier[steps[earlier] >= at]
+            lost = int(np.sum(steps[abandoned] > np.nanmax(steps[row:])))
+            steps[abandoned] = np.nan
+            beyond = f", {lost} of them beyond where the log now ends" if lost else ""
+            said.append(Warn("restarted", f"{why}; {len(abandoned)} rows of the abandoned branch are left out{beyond}"))
+        elif goes_back:
+            continue
+        seams[at] = why
+        if scratch:
+            began = at
+            says = f"{why} at row {row + 1}: the file holds several attempts, judged by the last"
+            said.append(Warn("several_attempts", says))
+    return Timeline(steps, seams, began, tuple(_folded(said)))
+
+
+def _folded(warnings: list[Warn], most: int = 3) -> list[Warn]:
+    """At most ``most`` warnings of one kind, and how many more there were."""
+    by_code: dict[str, list[Warn]] = {}
+    for warning in warnings:
+        by_code.setdefault(warning.code, []).append(warning)
+    return [
+        warning
+        for code, mine in by_code.items()
+        for warning in (
+            *mine[:most],
+            *([Warn(code, f"and {len(mine) - most} more of this kind")] if len(mine) > most else []),
+        )
+    ]
+
+
+def fresh_rows(log: Log, moving: Iterable[Series]) -> Mask:
+    """(rows,) False where a row repeats the one before in every metric, as no live measurement does by chance.
+
+    At least two series must vary over the log and be present in all rows, else nothing counts as stale. A NaN repeats
+    nothing: rows of NaN are what they say.
+    """
+    fresh = np.ones(log.rows, dtype=bool)
+    if log.rows < 3:
+        return fresh
+    dense = [s.values for s in moving if len(s.rows) == log.rows]
+    varied = [v for v in dense if len(np.unique(v[np.isfinite(v)][:2000])) > 2]
+    if len(varied) < 2:
+        return fresh
+    same = np.ones(log.rows - 1, dtype=bool)
+    for values in dense:
+        same &= values[1:] == values[:-1]
+        if not same.any():
+            return fresh
+    fresh[1:] = ~same
+    return fresh
