@@ -76,7 +76,7 @@ def _absent(run: Run) -> tuple[Note, ...]:
     return (
         Note(
             "kl_absent_expected",
-            f"no KL to the reference is logged because the KL term is not in use {how}: there is no reference model to measure "
-            "against. That is a common recipe for verifiable rewards, not a fault.",
+            f"no KL to the reference is logged because the KL term is not in use {how}: there is no reference model to "
+            "measure against. That is a common recipe for verifiable rewards, not a fault.",
         ),
     )

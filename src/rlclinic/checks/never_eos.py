@@ -13,6 +13,7 @@ cut although they are whole. A tiny limit looks the same: raise it fourfold on t
 """
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.readings import bought
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 
 
@@ -44,6 +45,9 @@ def _finding(run: Run, column: Column, share: float, says: str, limits: Limits, 
     )
     fires = from_start and share >= limits["rows"]
     severity = (Severity.CRITICAL if certain else Severity.WARNING) if fires else None
+    gain = bought(run, since=float(c.steps[0])) if fires and not run.short else None
+    if gain is not None and gain.rising:
+        severity, says = Severity.WARNING, f"{says}; the reward rises all the same"
     start = float(c.steps[0])
     return Finding(
         severity=severity,

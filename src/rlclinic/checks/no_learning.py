@@ -47,6 +47,7 @@ def no_learning(run: Run, limits: Limits) -> Answer:
         and lasting(reward, falling=True) is None
         and not _moved(run.get("eval.score"))
     )
+    off = off and moved.verdict != "rising"  # a rate logged as 0 beside a reward that climbs is a logging fault
     if not still and not off:
         if moved.verdict == "undecided" or (moved.verdict == "none" and shown.flat is not True):
             return Unexamined((), "too few independent values to tell a flat reward from a slow one")

@@ -11,12 +11,14 @@ from rlclinic.checks.form import Limits, NotApplicable, Unexamined
 from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severity
 from rlclinic.stats.cliff import apart, cliff
 from rlclinic.stats.groups import beta_binomial_zero_variance, expected_zero_variance
-from rlclinic.stats.level import late, late_mean, mean_difference
+from rlclinic.stats.level import early, late, late_mean, mean_difference, rank_p
 from rlclinic.stats.shift import crossing, lasting_change, onset, steps_found
 from rlclinic.stats.trend import trend
 
 SHARP = 5.0
 """Noise deviations between the two sides of a complete separation (ours: a healthy drift of 2,000 steps stays below)."""
+MOST_OF = 0.5
+"""Share of the whole change that a step must carry to be its onset (ours: a step inside a smooth rise carries less)."""
 LEAST = 20
 """Points below which only complete separation is judged (ours: the step scan needs five on each side)."""
 
@@ -51,7 +53,11 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
         return _by_separation(c, falling)
     now = late(c.values)
     steps = [s for s in steps_found(c.steps, c.values) if sign * s.jump > 0]
-    held = [s for s in steps if sign * (now - s.before) >= 0.5 * abs(s.jump)]
+    held = [
+        s
+        for s in steps
+        if sign * (now - s.before) >= 0.5 * abs(s.jump) and abs(s.jump) >= MOST_OF * sign * (now - early(c.values))
+    ]
     windows = lasting_change(c.steps, c.values)
     slope = trend(c.steps, c.values, level=level)
     by_trend = slope.verdict == ("falling" if falling else "rising")
@@ -133,13 +139,19 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
             continue
         third = max(2, len(c) // 3)
         first, last = float(np.mean(c.values[:third])), float(np.mean(c.values[-third:]))
-        p_value, sd = mean_difference(c.values[:third], c.values[-third:])
         slope = trend(c.steps, c.values, level=level, share=metric == "eval.score")
         drift = slope.verdict in ("rising", "falling") and (slope.change > 0) == (last > first)
+        if len(c) < 20:  # evaluations lie far apart, so ranks of a few may be taken as independent
+            drift = rank_p(c.values) <= level
+        p_value, sd = mean_difference(c.values[:third], c.values[-third:])
         sure = drift or (p_value <= level and abs(last - first) > (0.5 * sd if len(c) >= 12 else 0.0))
         rising, falling = sure and last > first, sure and last < first
-        word = "rose" if rising else "fell" if falling else "did not move"
-        says = f"{name} {word} ({first:.3g} to {last:.3g})" if sure else f"{name} stayed near {last:.3g}"
+        if sure:
+            says = f"{name} {'rose' if rising else 'fell'} ({first:.3g} to {last:.3g})"
+        elif abs(last - first) <= max(0.05 * abs(first), 0.01):
+            says = f"{name} stayed near {last:.3g}"
+        else:
+            says = f"{name} went from {first:.3g} to {last:.3g}, too little to be sure"
         return Gain(metric, first, last, rising, falling, says)
     return None
 

@@ -29,12 +29,16 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
     tail = reward.values[-max(5, int(0.15 * len(reward))) :]
     after = slice(best, len(reward))
     drops = [s for s in steps_found(reward.steps[after], reward.values[after]) if s.jump < 0]
-    _, sd = mean_difference(reward.values[best : best + width], tail)
+    p_value, sd = mean_difference(reward.values[best : best + width], tail)
     slope = trend(reward.steps[after], reward.values[after], level=limits["p_value"])
     shown = slope.verdict == "falling" or any(s.before - level >= 0.5 * -s.jump for s in drops)
+    # Two short windows say little about slow noise; they count only when they lie far apart on the scale of all rows.
+    shown = shown or (p_value <= limits["p_value"] and peak - level > limits["windows"] * slope.sd)
     real = shown and peak - level > limits["noise"] * sd
     few = len(reward) < LEAST
     sharp = None if real else lasting(reward.since(float(reward.steps[best])) if few else reward, falling=True)
+    if few and sharp is not None and (peak - sharp.late) < limits["few"] * peak:
+        sharp = None  # choosing the best start of a handful of rows needs more than an ordinary loss
     if sharp is not None and (sharp.abrupt or few):
         # Near the start of a log no window holds the level before the fall; complete separation still shows it.
         real, peak = True, sharp.early

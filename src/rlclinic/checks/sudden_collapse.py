@@ -37,11 +37,11 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
     falls = [
         (step.size, _before(reward.steps, reward.values, step.step), Onset(step.step, step.low, step.high))
         for step in steps_found(reward.steps, reward.values)
-        if step.jump < 0
+        if step.jump < 0 and -step.jump >= limits["sharp"] * (_before(reward.steps, reward.values, step.step) - now)
     ]
     scanned = [at for _, _, at in falls]
     whole = complete_fall(reward.steps, reward.values, falling=True, whole=False)
-    if whole is not None:
+    if whole is not None and whole.before - whole.near >= limits["sharp"] * (whole.before - now):
         falls.append((whole.size, whole.before, whole.onset))
     span = 0.0 if run.reward_range is None else run.reward_range.high - run.reward_range.low
     falls = [fall for fall in falls if fall[1] - now >= limits["least"] * span]
@@ -59,7 +59,9 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
             continue
         c = column.finite
         jumps = [
-            s for s in steps_found(c.steps, c.values) if abs(s.step - at.step) <= near and s.size >= limits["size"]
+            s
+            for s in steps_found(c.steps, c.values)
+            if abs(s.step - at.step) <= near and s.size >= limits["size"] and s.before != 0
         ]
         if jumps:
             moved.append((jumps[0].step, column.key))

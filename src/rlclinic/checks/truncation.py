@@ -15,7 +15,7 @@ they are whole. Reward that rises all the same says so.
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import now
+from rlclinic.checks.readings import bought, now
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late_mean, lower_bound, trials_per_row
 from rlclinic.stats.shift import crossing, longest_run
@@ -28,6 +28,9 @@ def truncation(run: Run, limits: Limits) -> Finding:
     rows = max(1, len(cut) // 3 if run.short else len(cut) // 4)
     sure = lower_bound(share, rows * trials_per_row(cut.values))
     severity = limits.grade("share", share) if sure > limits.at("share", Severity.WARNING) else None
+    gain = bought(run, since=float(cut.steps[0])) if severity is not None and not run.short else None
+    begun = float(np.mean(cut.values[: max(1, len(cut) // 10)]))
+    harmless = gain is not None and gain.rising and begun >= 0.8 * share
     episode = _episode(cut, limits) if severity is None and not run.short else None
     if episode is not None:
         return episode
@@ -44,7 +47,8 @@ def truncation(run: Run, limits: Limits) -> Finding:
     remedies = ("response_budget", "soft_overlong_penalty")
     return Finding(
         severity=severity,
-        says=f"{share:.0%} of answers reach the length limit{detail}",
+        says=f"{share:.0%} of answers reach the length limit{detail}"
+        + ("; the reward rises all the same" if harmless else ""),
         numbers={"share": share, "at_least": sure, "first": float(np.mean(cut.values[: max(1, len(cut) // 10)]))},
         metrics=tuple(
             m for m in ("length.truncated_frac", "length.response.mean", "length.terminated.mean") if m in run

@@ -144,7 +144,10 @@ class Rows:
                 block.data.extend(row.values())  # type: ignore[arg-type]
             except (TypeError, OverflowError):
                 del block.data[size:]
+                known = self._extend(block, row)
             else:
+                known = True
+            if known:
                 self._append(block, step, whole)
                 return True
         clean: dict[str, float] = {}
@@ -160,6 +163,26 @@ class Rows:
             block = self._blocks[keys] = _Block()
         block.data.extend(clean.values())
         self._append(block, step, whole)
+        return True
+
+    def _extend(self, block: _Block, row: Mapping[str, object]) -> bool:
+        """The quick way for a row of numbers as text under the keys of ``block``; False when it is not one."""
+        try:
+            text = "".join(row.values())  # type: ignore[arg-type]
+        except TypeError:
+            return False
+        if "_" in text or not text.isascii():
+            return False
+        size = len(block.data)
+        try:
+            block.data.extend(map(float, row.values()))  # type: ignore[arg-type]
+        except ValueError:
+            del block.data[size:]
+            return False
+        if not self._full:
+            for key, token in row.items():
+                if type(token) is Printed:
+                    self._note_decimals(key, token)
         return True
 
     def _append(self, block: _Block, step: float | None, whole: bool) -> None:
@@ -235,14 +258,14 @@ class Rows:
         # Most tokens are as long as those before them and so cannot show more decimals.
         if (
             len(token) - 2 <= self._decimals.get(key, -1) < FULL_PRECISION
-            and "e" not in token
+            and not ("e" in token or "E" in token)
             and token[0] in "0123456789-"
         ):
             return
         shown = decimals(token)
         if shown is None or key not in self._keys:
             return
-        if shown >= FULL_PRECISION and "e" not in token:
+        if shown >= FULL_PRECISION and "e" not in token.lower():
             self._full = True
         if shown > self._decimals.get(key, -1):
             self._decimals[key] = shown

@@ -24,6 +24,8 @@ class Cliff(NamedTuple):
 
     before: float
     after: float
+    near: float
+    """Level of the first rows (at most ten) after the change; ``after`` is that of all rows to the end."""
     size: float
     onset: Onset
 
@@ -60,12 +62,13 @@ def cliff(
         rest = calm[after:]
         level, low = float(np.median(window)), float(np.median(rest))
         noise = max(float(np.sqrt((_steady(window) ** 2 + _local(rest) ** 2) / 2)), 1e-9 * abs(level) + 1e-300)
-        found = Cliff(level, low, (level - low) / noise, Onset(float(x[i]), float(x[i - 1]), float(x[after])))
+        near = float(np.median(rest[:BEFORE]))
+        found = Cliff(level, low, near, (level - low) / noise, Onset(float(x[i]), float(x[i - 1]), float(x[after])))
         if best is None or found.before - found.after > best.before - best.after:
             best = found
     if best is None or falling:
         return best
-    return Cliff(-best.before, -best.after, best.size, best.onset)
+    return Cliff(-best.before, -best.after, -best.near, best.size, best.onset)
 
 
 def apart(steps: ArrayLike, values: ArrayLike, *, falling: bool) -> Cliff | None:
@@ -87,7 +90,7 @@ def apart(steps: ArrayLike, values: ArrayLike, *, falling: bool) -> Cliff | None
     middle = 0.5 * (before + after)
     crossed = np.flatnonzero(y <= middle if falling else y >= middle)
     at = float(x[int(crossed[0])]) if len(crossed) else float(x[third])
-    return Cliff(before, after, abs(before - after) / noise, Onset(at, float(x[0]), float(x[-third])))
+    return Cliff(before, after, after, abs(before - after) / noise, Onset(at, float(x[0]), float(x[-third])))
 
 
 def _starts(calm: Floats, later: Floats, gap: int, rest_least: int) -> list[int]:

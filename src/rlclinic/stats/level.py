@@ -55,6 +55,16 @@ def mean_difference(first: Floats, second: Floats) -> tuple[float, float]:
     return min(1.0, 2.0 * student_tail(abs(difference) / float(np.sqrt(error)), max(1.0, freedom))), sd
 
 
+def rank_p(values: Floats) -> float:
+    """Two-sided p-value of Kendall's rank test that (n,) independent values neither rise nor fall (normal, n < 30)."""
+    n = len(values)
+    if n < 4:
+        return 1.0
+    s = float(np.sign(values[None, :] - values[:, None])[np.triu_indices(n, 1)].sum())
+    deviate = max(abs(s) - 1.0, 0.0) / float(np.sqrt(n * (n - 1) * (2 * n + 5) / 18.0))
+    return min(1.0, 2.0 * student_tail(deviate, float("inf")))
+
+
 def _around_line(window: Floats) -> Floats:
     """Residuals around the window's own line; around its mean below eight points, where a line would fit anything."""
     centred: Floats = window - window.mean()
