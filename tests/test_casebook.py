@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
+from casebook import FOLDER, Case, cases
 
 from rlclinic.checks import CHECKS
 from rlclinic.diagnose import diagnose
 from rlclinic.model import Diagnosis, Severity
-from rlclinic.simulate import load_spec, run_from_spec
+from rlclinic.simulate import run_from_spec
 
-FOLDER = Path(__file__).parent / "casebook"
-BLOCK = re.compile(
-    r"^## (?P<title>[^\n]+)$(?P<prose>(?:(?!^## ).)*?)```toml run\n(?P<run>.*?)```\s*```expect\n(?P<expect>.*?)```",
-    re.M | re.S,
-)
 EXPECTED = re.compile(
     r"(?P<check>[a-z_]+): (?:(?P<severity>info|warning|critical)(?: or worse)?|(?P<outcome>unexamined|not_applicable|quiet))"
     r"(?:, onset (?P<low>\d+)\.\.(?P<high>\d+))?$"
 )
-
-
-@dataclass(frozen=True)
-class Case:
-    check: str
-    title: str
-    prose: str
-    spec: dict[str, Any]
-    expect: tuple[str, ...]
-
-    @property
-    def silent(self) -> bool:
-        return not any(re.search(r": (?:info|warning|critical)", line) for line in self.expect)
-
-    def __str__(self) -> str:
-        return f"{self.check}: {self.title}"
-
-
-def cases() -> list[Case]:
-    found = []
-    for path in sorted(FOLDER.glob("*.md")):
-        for block in BLOCK.finditer(path.read_text(encoding="utf-8")):
-            expect = tuple(line.strip() for line in block["expect"].strip().splitlines() if line.strip())
-            found.append(
-                Case(path.stem, block["title"].strip(), block["prose"].strip(), load_spec(block["run"]), expect)
-            )
-    return found
 
 
 CASES = cases()

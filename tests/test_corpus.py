@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,7 +45,7 @@ def told(case: Path) -> dict[str, Any]:
     return {"findings": findings, "notes": [n["id"] for n in report["notes"]], "verdict": report["verdict"]}
 
 
-@lru_cache(maxsize=None)
+@cache
 def score(folder: str) -> tuple[float, float, float]:
     """(readable, recall, share of cases with a false alarm) over a folder of cases."""
     module = scorer()

@@ -88,6 +88,18 @@ def test_keys_that_come_and_go() -> None:
         assert values(log, key) == [v for _, v in kept]
 
 
+def test_decimals_of_printed_rows_after_the_first() -> None:
+    lines = [str({"loss": 0.51, "reward": 1.25, "kl": 0.001, "entropy": 0.5}) for _ in range(5)]
+    lines += [
+        "{'loss': 0.512, 'reward': -.125, 'kl': 2e-05, 'entropy': nan}",
+        "{'loss': 0.5, 'reward': 1.5, 'kl': 1E-6, 'entropy': 0.5}",
+    ]
+    log = read("\n".join(lines) + "\n")
+    assert {key: one.decimals for key, one in log.series.items()} == {"loss": 3, "reward": 3, "kl": 6, "entropy": 1}
+    assert math.isnan(values(log, "entropy")[5])
+    assert values(log, "kl")[-2:] == [2e-05, 1e-06]
+
+
 @pytest.mark.parametrize("wrapper", ["data", "metrics"])
 def test_jsonl_wrapped(wrapper: str) -> None:
     log = read(

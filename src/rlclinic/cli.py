@@ -102,13 +102,14 @@ def _deliver(
 
     from rlclinic.report import render
 
-    terminal = sys.stdout.isatty() and output is None
+    terminal = sys.stdout is not None and sys.stdout.isatty() and output is None
     width = min(shutil.get_terminal_size((80, 24)).columns, 120) if output is None else 100
-    encoding = (sys.stdout.encoding or "ascii").lower() if output is None else "utf-8"
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower() if output is None else "utf-8"
     text = render(
         diagnosis, form, width=max(width, 60), color=terminal, ascii=form == "terminal" and "utf" not in encoding
     )
-    _write(text, output, force, inputs)
+    read_from = [Path(source.path) for source in diagnosis.run.sources]
+    _write(text, output, force, [*inputs, *read_from])
     if fail_on is None:
         return
     level = SEVERITIES.index(fail_on) + 1
@@ -121,11 +122,14 @@ def _deliver(
 def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> None:
     """Print, or write to a file that is new (or given up with ``--force``) and none of the ``inputs``."""
     if output is None or str(output) == "-":
-        click.echo(text, nl=not text.endswith("\n"))
+        if sys.stdout is None:
+            raise BadRequest("a place to print to", "standard output is closed", hint="-o FILE")
+        encoding = sys.stdout.encoding or "ascii"
+        click.echo(text.encode(encoding, "replace").decode(encoding), nl=not text.endswith("\n"))
         return
     if str(output) == ".":
         raise BadRequest("a file to write", "an empty name after -o")
-    if any(output.resolve() == path.resolve() for path in inputs):
+    if output.exists() and any(path.exists() and output.samefile(path) for path in inputs):
         raise BadRequest("a file of its own for the report", f"{output} is one of the inputs", hint="-o another name")
     if output.exists() and not force:
         raise BadRequest("a new file to write", f"{output} exists", hint="another name, or --force to replace it")

@@ -183,7 +183,7 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     if worst is None:
         return Verdict("healthy", None, f"Nothing wrong was found in {looked} checks.")
     first = next(f for f in findings if f.severity == worst)
-    return Verdict(worst.label, first.check, f"{BY_NAME[first.check].title}")  # type: ignore[arg-type]
+    return Verdict(worst.label, first.check, _answer(first))  # type: ignore[arg-type]
 
 
 def _answer(finding: Finding) -> str:

@@ -30,9 +30,29 @@ def page(name: str, framework: str | None = None) -> str:
         return knob_page(name, spelled)
     if name in names.remedies():
         return remedy_page(name, spelled)
+    if (found := _as_key(name, spelled)) is not None:
+        return found
     known = [*BY_NAME, *names.metrics(), *names.knobs(), *names.remedies()]
     raise UnknownName(
         "a check, metric, knob or remedy", repr(name), nearest(name, known) or tuple(BY_NAME), "rlclinic checks"
+    )
+
+
+def _as_key(name: str, frameworks: Iterable[str]) -> str | None:
+    """What a log key or a setting's own spelling means in each framework; None when no table has it."""
+    lines = []
+    for framework in frameworks:
+        table = names.load(framework)
+        rows = table.exact.get(name, ())
+        lines += [f"- {table.title}: `{row.name}`{f' ({row.note})' if row.note else ''}" for row in rows]
+        for knob, spelled in table.knobs.items():
+            if any(name in (row.key, *row.aliases) for row in spelled):
+                lines.append(f"- {table.title}: the setting `{knob}`")
+    if not lines:
+        return None
+    return (
+        "\n".join([f"# {name}", "", "A name of the trainers; `rlclinic explain` shows the page of each:", "", *lines])
+        + "\n"
     )
 
 

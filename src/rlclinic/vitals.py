@@ -31,6 +31,7 @@ def all_dead(run: Run) -> Column | None:
     """
     rows: dict[float, float] = {}
     used: list[str] = []
+    batch_only = True
 
     def learn(steps: Floats, dead: Floats, key: str) -> None:
         if len(steps):
@@ -40,19 +41,22 @@ def all_dead(run: Run) -> Column | None:
 
     share = run.get("group.zero_var_frac")
     if share is not None and share.status == "measured":
+        batch_only = False
         learn(share.finite.steps, (share.finite.values >= 1.0 - 1e-9).astype(float), share.key)
     for metric in ("reward.group_std", "reward.std", "reward.std_unresolved"):
         spread = run.get(metric)
         if spread is not None and spread.resolution <= 1e-3:
+            batch_only &= metric != "reward.group_std"
             learn(spread.finite.steps, (np.abs(spread.finite.values) < _FLAT).astype(float), spread.key)
     for low, high, factor in (("advantage.min", "advantage.max", 0.0), ("reward.min", "reward.max", 1.0)):
         steps, least, most = run.paired(low, high)
+        batch_only &= not len(steps)
         equal = (most - least < _FLAT) & ((factor == 1.0) | (np.abs(most) < _FLAT))
         learn(steps, equal.astype(float), run[high].key if len(steps) else "")
     if not rows:
         _learn_constant(run, learn)
-    if not rows:
-        return None
+    if not rows or (batch_only and not any(rows.values())):
+        return None  # a spread over the batch above 0 says nothing about groups
     steps = np.array(sorted(rows))
     return Column(
         metric="group.all_dead",

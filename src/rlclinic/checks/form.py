@@ -173,8 +173,10 @@ def override(limits: Mapping[str, Limit], given: Mapping[str, Any], *, check_nam
     merged = dict(limits)
     for name, value in given.items():
         numbers = value.values() if isinstance(value, Mapping) else [value]
-        if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
-            raise BadTable(f"numbers for {check_name}.{name}", repr(value)[:80], hint=f"rlclinic explain {check_name}")
+        if not all(type(number) in (int, float) and 0 <= number < float("inf") for number in numbers):
+            raise BadTable(
+                f"numbers from 0 on for {check_name}.{name}", repr(value)[:80], hint=f"rlclinic explain {check_name}"
+            )
         if name not in merged:
             choices = nearest(name, merged) or tuple(merged)
             raise UnknownName(f"a limit of {check_name}", repr(name), choices, f"rlclinic explain {check_name}")

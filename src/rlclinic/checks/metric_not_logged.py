@@ -45,12 +45,13 @@ def metric_not_logged(run: Run, limits: Limits) -> Finding:
         )
     if not absent:
         return Finding(severity=None, says="every vital series is logged", numbers={"absent": 0.0})
-    blind = "reward.mean" in absent or len(absent) > limits["many"]
+    core = {"entropy.mean", "group.zero_var_frac|reward.group_std|group.all_dead"}
+    blind = "reward.mean" in absent or len(absent) > limits["many"] or core <= set(absent)
     severity = Severity.WARNING if blind and not run.excerpt and not run.short else Severity.INFO
     where = "are not among the lines shown" if run.excerpt else "are not logged"
     return Finding(
         severity=severity,
-        says=f"{', '.join(absent.values())} {where}",
+        says=f"{', '.join(absent.values())} {where if len(absent) > 1 else where.replace('are', 'is', 1)}",
         numbers={"absent": float(len(absent))},
         evidence=Evidence(len(absent) / len(VITAL), None, "keys of the log"),
         remedies=("log_more",),

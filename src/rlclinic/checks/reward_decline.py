@@ -32,8 +32,9 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
     p_value, sd = mean_difference(reward.values[best : best + width], tail)
     slope = trend(reward.steps[after], reward.values[after], level=limits["p_value"])
     shown = slope.verdict == "falling" or any(s.before - level >= 0.5 * -s.jump for s in drops)
-    # Two short windows say little about slow noise; they count only when they lie far apart on the scale of all rows.
-    shown = shown or (p_value <= limits["p_value"] and peak - level > limits["windows"] * slope.sd)
+    # Two short windows say little about slow noise: alone they count only when far apart on every scale.
+    apart = peak - level > max(limits["windows"] * slope.sd, limits["few"] * abs(peak))
+    shown = shown or (p_value <= limits["p_value"] and apart)
     real = shown and peak - level > limits["noise"] * sd
     few = len(reward) < LEAST
     sharp = None if real else lasting(reward.since(float(reward.steps[best])) if few else reward, falling=True)

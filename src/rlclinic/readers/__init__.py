@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlclinic import names
 from rlclinic.errors import BadRequest, CannotRead, nearest
@@ -27,10 +28,8 @@ from rlclinic.model import (
 from rlclinic.readers import rundir
 from rlclinic.readers.config import read_config
 from rlclinic.readers.log import Log, Series, read_log
-from rlclinic.readers.timeline import Mask, fresh_rows, timeline
+from rlclinic.readers.translate import Translated, translate
 
-CLOCKS = ("progress.", "time.", "tokens.", "perf.")
-"""Families that move by themselves; they do not tell whether a row repeats the one before."""
 PASTE = 12
 """Rows up to which text without a run around it counts as an excerpt (ours)."""
 TRUST = {"jsonl": 0, "json_history": 1, "csv": 1, "trainer_state": 2, "console": 3, "summary": 4, "table": 4}
@@ -51,17 +50,41 @@ def read(
     Raises CannotRead when no source holds a run, UnknownName for an unknown framework, BadRequest for an ``eval_key``
     that is not in the log.
     """
+    with np.errstate(all="ignore"):  # infinities in a log are data, not accidents
+        return _read(sources, framework, config, eval_key, stdin)
+
+
+def _read(
+    sources: Sequence[str | Path],
+    framework: str | None,
+    config: Sequence[str | Path],
+    eval_key: str | None,
+    stdin: bytes | None,
+) -> Run:
     logs, settings, warnings = _open(sources, config, stdin)
+    logs = _of_one_trainer(logs, framework, warnings)
+    detected, knobs, translated = _understood(logs, settings, framework)
+    kept = _of_one_run(logs, translated, warnings)
+    logs, translated = [logs[k] for k in kept], [translated[k] for k in kept]
+    return _assemble(sources, logs, translated, detected, knobs, warnings, eval_key)
+
+
+def _understood(
+    logs: list[Log], settings: Mapping[str, object], given: str | None
+) -> tuple[Framework | None, dict[str, Knob], list[Translated]]:
+    """The framework that the logs together speak of, the settings in its terms, and each log translated."""
     keys = list(dict.fromkeys(key for log in logs for key in log.series))
     versions = {name: found for log in reversed(logs) for name, found in log.versions.items()}
-    complete = any(log.complete for log in logs)
     from_log = {key: value for log in reversed(logs) for key, value in log.config.items()}
     detected = names.detect(
-        keys, given=framework, config_keys=[*settings, *from_log], text_versions=versions, complete=complete
+        keys,
+        given=given,
+        config_keys=[*settings, *from_log],
+        text_versions=versions,
+        complete=any(log.complete for log in logs),
     )
     knobs = _knobs(settings, from_log, detected)
-    translated = [_translate(log, detected, knobs) for log in logs]
-    return _assemble(sources, logs, translated, detected, knobs, warnings, eval_key)
+    return detected, knobs, [translate(log, detected, knobs) for log in logs]
 
 
 def _open(
@@ -146,139 +169,15 @@ def _knobs(
     return {**names.default_knobs(framework, knobs), **knobs} if settings else knobs
 
 
-@dataclass(frozen=True, eq=False)
-class _Translated:
-    """One log in canonical names, before merging."""
-
-    columns: dict[str, Column]
-    components: dict[str, Component]
-    evaluations: dict[str, Column]
-    unrecognised: dict[str, int]
-    undecided: dict[str, Undecided]
-    seams: dict[float, str]
-    began: float | None
-    warnings: list[Warn]
-
-
-def _translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) -> _Translated:
-    meanings = {key: names.translate(key, framework, knobs) for key in log.series}
-    time = timeline(log)
-    warnings = list(time.warnings)
-    moving = [s for key, s in log.series.items() if not _is_clock(meanings[key])]
-    fresh = fresh_rows(log, moving)
-    if not fresh.all():
-        stale = int((~fresh).sum())
-        warnings.append(
-            Warn(
-                "stale_rows", f"{stale} of {log.rows} rows repeat the row before in every metric; each is counted once"
-            )
-        )
-    columns: dict[str, tuple[int, Column]] = {}
-    means: dict[str, tuple[int, Column]] = {}
-    spreads: dict[str, tuple[int, Column]] = {}
-    evaluations: dict[str, Column] = {}
-    unrecognised: dict[str, int] = {}
-    undecided: dict[str, Undecided] = {}
-    for key, series in log.series.items():
-        meaning = meanings[key]
-        if meaning is None:
-            unrecognised[key] = len(series.values)
-            continue
-        if isinstance(meaning, Undecided):
-            undecided[key] = meaning
-            if set(meaning.meanings) == {"reward.std", "reward.group_std"}:
-                column = _column(log, series, "reward.std_unresolved", key, time.steps, fresh)
-                columns.setdefault("reward.std_unresolved", (0, column))
-            continue
-        column = _column(log, series, meaning.metric, key, time.steps, fresh if meaning.role == "metric" else None)
-        column = _annotate(column, meaning, knobs)
-        if not len(column):
-            continue
-        if (beyond := _out_of_range(column)) is not None:
-            warnings.append(beyond)
-            continue
-        if meaning.role == "evaluation":
-            if names.evaluation_rank(key) is not None:
-                evaluations[key] = column
-            elif meaning.metric != "eval.other":
-                columns.setdefault(meaning.metric, (meaning.rank, column))
-            continue
-        table, name = {
-            "metric": (columns, meaning.metric),
-            "component_mean": (means, meaning.part or key),
-            "component_std": (spreads, meaning.part or key),
-        }[meaning.role]
-        if name not in table or meaning.rank < table[name][0]:
-            table[name] = (meaning.rank, column)
-    parts = {
-        part: Component(part, mean, spreads[part][1] if part in spreads else None) for part, (_, mean) in means.items()
-    }
-    plain = {metric: column for metric, (_, column) in columns.items()}
-    return _Translated(plain, parts, evaluations, unrecognised, undecided, time.seams, time.began, warnings)
-
-
-def _is_clock(meaning: object) -> bool:
-    return isinstance(meaning, names.Meaning) and meaning.metric.startswith(CLOCKS)
-
-
-def _column(log: Log, series: Series, metric: str, key: str, steps: Floats, fresh: Mask | None) -> Column:
-    at = steps[series.rows]
-    keep = np.isfinite(at) if fresh is None else np.isfinite(at) & fresh[series.rows]
-    at, values = at[keep], series.values[keep]
-    if len(at) > 1 and not bool((np.diff(at) > 0).all()):
-        # Stable sort, then the last row of each step: a step logged twice keeps what was written last.
-        ranked = np.argsort(at, kind="stable")
-        at, values = at[ranked], values[ranked]
-        last = np.append(np.diff(at) > 0, True)
-        at, values = at[last], values[last]
-    # One decimal and none are how Python prints a plain 0.0 or an integer, not a format that rounds.
-    resolution = 0.0 if series.decimals is None or series.decimals < 2 else 10.0**-series.decimals
-    return Column(metric=metric, key=key, steps=at, values=values, resolution=resolution)
-
-
-def _out_of_range(column: Column) -> Warn | None:
-    """Why a column cannot be what its key says: a share above 1 or below 0, a negative length or norm."""
-    finite = column.finite.values
-    if not len(finite) or column.metric.startswith("reward."):
-        return None
-    bounds = names.metric(column.metric)
-    low, high = float(finite.min()), float(finite.max())
-    slack = 1e-3
-    if (bounds.low is None or low >= bounds.low - slack) and (bounds.high is None or high <= bounds.high + slack):
-        return None
-    wanted = " to ".join("any" if bound is None else f"{bound:g}" for bound in (bounds.low, bounds.high))
-    percent = "; is it in percent?" if bounds.high == 1 and 1 < high <= 100 else ""
-    return Warn(
-        "out_of_range", f"{column.key} runs from {low:.3g} to {high:.3g} where {wanted} is possible: left out{percent}"
-    )
-
-
-def _annotate(column: Column, meaning: names.Meaning, knobs: Mapping[str, Knob]) -> Column:
-    """The column with its scale applied, its trap noted, and structural zeros and filtered means marked as such."""
-    values = column.values if meaning.scale == 1.0 else column.values * meaning.scale
-    column = replace(column, values=values, estimator=meaning.estimator, note=meaning.note)
-    constant_zero = len(values) > 0 and bool((values == 0).all())
-    weight = knobs.get("kl_coef")
-    if meaning.zero == "no_reference" and constant_zero and (weight is None or weight.value in (0, 0.0)):
-        return replace(column, status="structural_zero", because="it is 0 in every row: no reference model is in use")
-    if meaning.zero == "not_measured" and constant_zero:
-        return replace(column, status="structural_zero", because="this key is 0 in every row when it is not measured")
-    filtering = knobs.get("dynamic_sampling")
-    if meaning.metric in ("reward.mean", "group.zero_var_frac") and filtering is not None and filtering.value is True:
-        return replace(column, status="filtered", because="dead groups are filtered out before this is computed")
-    return column
-
-
 def _assemble(
     sources: Sequence[str | Path],
     logs: list[Log],
-    translated: list[_Translated],
+    translated: list[Translated],
     framework: Framework | None,
     knobs: dict[str, Knob],
     warnings: list[Warn],
     eval_key: str | None,
 ) -> Run:
-    logs, translated = _of_one_run(logs, translated, warnings)
     columns: dict[str, Column] = {}
     components: dict[str, Component] = {}
     evaluations: dict[str, Column] = {}
@@ -341,10 +240,23 @@ def _assemble(
     )
 
 
-def _of_one_run(
-    logs: list[Log], translated: list[_Translated], warnings: list[Warn]
-) -> tuple[list[Log], list[_Translated]]:
-    """The logs that agree with the first one wherever both speak of the same steps; others are named and left out."""
+def _of_one_trainer(logs: list[Log], given: str | None, warnings: list[Warn]) -> list[Log]:
+    """The logs that the trainer of the first recognised one could have written; others are another run, and said so."""
+    if len(logs) < 2 or given is not None:
+        return logs
+    found = [names.detect(list(log.series), text_versions=log.versions, complete=log.complete) for log in logs]
+    # TRL, Unsloth and ms-swift write largely the same keys: one run may be taken for either, file by file.
+    kin = [None if f is None else "trl" if f.name in ("unsloth", "ms_swift") else f.name for f in found]
+    first = next((name for name in kin if name is not None), None)
+    for log, one, name in zip(logs, found, kin, strict=True):
+        if one is not None and name != first:
+            says = f"{Path(log.path).name} was written by {one.title}, not by the trainer of {Path(logs[0].path).name}: left out"
+            warnings.append(Warn("sources_disagree", says))
+    return [log for log, name in zip(logs, kin, strict=True) if name in (None, first)]
+
+
+def _of_one_run(logs: list[Log], translated: list[Translated], warnings: list[Warn]) -> list[int]:
+    """Which logs agree with the first one wherever both speak of the same steps; others are named and left out."""
     kept = [0]
     for k in range(1, len(logs)):
         clash = next((key for i in kept if (key := _disagreement(translated[i], translated[k])) is not None), None)
@@ -356,10 +268,10 @@ def _of_one_run(
                 f"{name} disagrees with {Path(logs[0].path).name} on {clash}: it is taken for another run and left out"
             )
             warnings.append(Warn("sources_disagree", says))
-    return [logs[k] for k in kept], [translated[k] for k in kept]
+    return kept
 
 
-def _disagreement(first: _Translated, second: _Translated) -> str | None:
+def _disagreement(first: Translated, second: Translated) -> str | None:
     """The key on which two logs report different values for most of five or more common steps."""
     for metric in ("reward.mean", "grad.norm", "length.response.mean"):
         if metric not in first.columns or metric not in second.columns:

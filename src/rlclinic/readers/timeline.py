@@ -38,15 +38,18 @@ def timeline(log: Log) -> Timeline:
     steps = log.steps.copy()
     known = np.isfinite(steps)
     if not known.any():
-        return Timeline(steps, {}, None, ())
+        says = "no row has a usable step; rows are counted instead"
+        return Timeline(np.arange(1.0, log.rows + 1), {}, None, (Warn("rows_without_step", says),) if log.rows else ())
     distinct = len(np.unique(steps[known]))
     if log.rows >= 10 and distinct <= max(1, FEW * log.rows):
         says = f"{log.rows} rows carry only {distinct} different steps; rows are counted instead"
         return Timeline(np.arange(1.0, log.rows + 1), {}, None, (Warn("steps_do_not_move", says),))
-    if distinct == int(known.sum()):
-        swapped = int((np.diff(steps[known]) < 0).sum())
+    swapped = int((np.diff(steps[known]) < 0).sum())
+    repeated = int(known.sum()) - distinct
+    # A restart goes back once and repeats a stretch; disorder goes back often and repeats next to nothing.
+    if repeated == 0 or (swapped > 3 and repeated <= FEW * log.rows):
         says = f"steps are out of order in {swapped} places; rows are sorted by step"
-        return _attempts(log, steps, (Warn("out_of_order", says),) if swapped else ())
+        return Timeline(steps, {}, None, (Warn("out_of_order", says),)) if swapped else _attempts(log, steps, ())
     return _attempts(log, steps, ())
 
 

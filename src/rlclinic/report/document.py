@@ -128,7 +128,8 @@ def _fact(key: str, value: str) -> str:
 def _head(run: Run) -> list[Block]:
     trainer = [_framework(run.framework)] if run.framework is not None else ["trainer not recognised"]
     trainer += [plain(run.algorithm, 40)] if run.algorithm else []
-    size = [_extent(run)] if len(run.steps) else ["no training step"]
+    nothing = "no known metric" if run.unrecognised else "no training step"
+    size = [_extent(run)] if len(run.steps) else [nothing]
     size.append(count(len(run.columns), "metric"))
     size += [count(len(run.components), "reward part")] if run.components else []
     facts = dict(run.facts)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 def once(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Keep the last ``most`` answers of a pure function of series and numbers, found again by the content of both.
 
-    The function sees its series as read-only float arrays, and an array in answer is read-only too.
+    The function sees its series as read-only float arrays; an array it answers with becomes read-only too.
     """
 
     def wrap(ask: Callable[P, T]) -> Callable[P, T]:

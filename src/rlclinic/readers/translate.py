@@ -1,0 +1,161 @@
+"""One log in canonical names: what each key means here, at which steps it counts, and what cannot be what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlclinic import names
+from rlclinic.model import Column, Component, Floats, Framework, Knob, Undecided, Warn
+from rlclinic.readers.log import Log, Series
+from rlclinic.readers.timeline import Mask, fresh_rows, timeline
+
+CLOCKS = ("progress.", "time.", "tokens.", "perf.")
+"""Families that move by themselves; they do not tell whether a row repeats the one before."""
+
+
+@dataclass(frozen=True, eq=False)
+class Translated:
+    """One log in canonical names, before merging."""
+
+    columns: dict[str, Column]
+    components: dict[str, Component]
+    evaluations: dict[str, Column]
+    unrecognised: dict[str, int]
+    undecided: dict[str, Undecided]
+    seams: dict[float, str]
+    began: float | None
+    warnings: list[Warn]
+
+
+def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) -> Translated:
+    meanings = {key: names.translate(key, framework, knobs) for key in log.series}
+    time = timeline(log)
+    warnings = list(time.warnings)
+    moving = [s for key, s in log.series.items() if not _is_clock(meanings[key])]
+    fresh = fresh_rows(log, moving)
+    if not fresh.all():
+        stale = int((~fresh).sum())
+        warnings.append(
+            Warn(
+                "stale_rows", f"{stale} of {log.rows} rows repeat the row before in every metric; each is counted once"
+            )
+        )
+    nulls = {key: len(rows) for key, rows in log.nulls.items() if len(rows)}
+    if nulls:
+        shown = ", ".join(sorted(nulls, key=lambda key: -nulls[key])[:4])
+        says = f"{max(nulls.values())} rows hold null for {shown}: this writer turns NaN and infinities into null"
+        warnings.append(Warn("nulls_for_nan", says))
+    columns: dict[str, tuple[int, Column]] = {}
+    means: dict[str, tuple[int, Column]] = {}
+    spreads: dict[str, tuple[int, Column]] = {}
+    evaluations: dict[str, Column] = {}
+    unrecognised: dict[str, int] = {}
+    undecided: dict[str, Undecided] = {}
+    for key, logged in log.series.items():
+        series = _with_nulls(logged, log.nulls.get(key))
+        meaning = meanings[key]
+        if meaning is None:
+            unrecognised[key] = len(series.values)
+            continue
+        if isinstance(meaning, Undecided):
+            undecided[key] = meaning
+            if set(meaning.meanings) == {"reward.std", "reward.group_std"}:
+                column = _column(log, series, "reward.std_unresolved", key, time.steps, fresh)
+                columns.setdefault("reward.std_unresolved", (0, column))
+            continue
+        column = _column(log, series, meaning.metric, key, time.steps, fresh if meaning.role == "metric" else None)
+        column = _annotate(column, meaning, knobs)
+        if not len(column):
+            continue
+        if (beyond := _out_of_range(column)) is not None:
+            warnings.append(beyond)
+            continue
+        if meaning.role == "evaluation":
+            if names.evaluation_rank(key) is not None:
+                evaluations[key] = column
+            elif meaning.metric != "eval.other":
+                columns.setdefault(meaning.metric, (meaning.rank, column))
+            continue
+        table, name = {
+            "metric": (columns, meaning.metric),
+            "component_mean": (means, meaning.part or key),
+            "component_std": (spreads, meaning.part or key),
+        }[meaning.role]
+        if name not in table or meaning.rank < table[name][0]:
+            table[name] = (meaning.rank, column)
+    repeated = max((len(log.series[c.key].values) - len(c) for _, c in columns.values()), default=0)
+    repeated -= int((~fresh).sum()) + int(np.isnan(time.steps).sum())
+    if repeated > 0 and not time.seams and log.step_source != "row order":
+        says = f"{repeated} rows repeat a step with other values; the last row of each step counts"
+        warnings.append(Warn("duplicated_steps", says))
+    parts = {
+        part: Component(part, mean, spreads[part][1] if part in spreads else None) for part, (_, mean) in means.items()
+    }
+    plain = {metric: column for metric, (_, column) in columns.items()}
+    return Translated(plain, parts, evaluations, unrecognised, undecided, time.seams, time.began, warnings)
+
+
+def _with_nulls(series: Series, nulls: NDArray[np.int64] | None) -> Series:
+    """The series with NaN in the rows where the writer had to put null in the place of one."""
+    if nulls is None or not len(nulls):
+        return series
+    rows = np.concatenate([series.rows, nulls])
+    values = np.concatenate([series.values, np.full(len(nulls), np.nan)])
+    rank = np.argsort(rows, kind="stable")
+    return replace(series, rows=rows[rank], values=values[rank])
+
+
+def _is_clock(meaning: object) -> bool:
+    return isinstance(meaning, names.Meaning) and meaning.metric.startswith(CLOCKS)
+
+
+def _column(log: Log, series: Series, metric: str, key: str, steps: Floats, fresh: Mask | None) -> Column:
+    at = steps[series.rows]
+    keep = np.isfinite(at) if fresh is None else np.isfinite(at) & fresh[series.rows]
+    at, values = at[keep], series.values[keep]
+    if len(at) > 1 and not bool((np.diff(at) > 0).all()):
+        # Stable sort, then the last row of each step: a step logged twice keeps what was written last.
+        ranked = np.argsort(at, kind="stable")
+        at, values = at[ranked], values[ranked]
+        last = np.append(np.diff(at) > 0, True)
+        at, values = at[last], values[last]
+    # One decimal and none are how Python prints a plain 0.0 or an integer, not a format that rounds.
+    resolution = 0.0 if series.decimals is None or series.decimals < 2 else 10.0**-series.decimals
+    return Column(metric=metric, key=key, steps=at, values=values, resolution=resolution)
+
+
+def _out_of_range(column: Column) -> Warn | None:
+    """Why a column cannot be what its key says: a share above 1 or below 0, a negative length or norm."""
+    finite = column.finite.values
+    if not len(finite) or column.metric.startswith("reward."):
+        return None
+    bounds = names.metric(column.metric)
+    low, high = float(finite.min()), float(finite.max())
+    slack = 1e-3
+    if (bounds.low is None or low >= bounds.low - slack) and (bounds.high is None or high <= bounds.high + slack):
+        return None
+    wanted = " to ".join("any" if bound is None else f"{bound:g}" for bound in (bounds.low, bounds.high))
+    percent = "; is it in percent?" if bounds.high == 1 and 1 < high <= 100 else ""
+    return Warn(
+        "out_of_range", f"{column.key} runs from {low:.3g} to {high:.3g} where {wanted} is possible: left out{percent}"
+    )
+
+
+def _annotate(column: Column, meaning: names.Meaning, knobs: Mapping[str, Knob]) -> Column:
+    """The column with its scale applied, its trap noted, and structural zeros and filtered means marked as such."""
+    values = column.values if meaning.scale == 1.0 else column.values * meaning.scale
+    column = replace(column, values=values, estimator=meaning.estimator, note=meaning.note)
+    constant_zero = len(values) > 0 and bool((values == 0).all())
+    weight = knobs.get("kl_coef")
+    if meaning.zero == "no_reference" and constant_zero and (weight is None or weight.value in (0, 0.0)):
+        return replace(column, status="structural_zero", because="it is 0 in every row: no reference model is in use")
+    if meaning.zero == "not_measured" and constant_zero:
+        return replace(column, status="structural_zero", because="this key is 0 in every row when it is not measured")
+    filtering = knobs.get("dynamic_sampling")
+    if meaning.metric in ("reward.mean", "group.zero_var_frac") and filtering is not None and filtering.value is True:
+        return replace(column, status="filtered", because="dead groups are filtered out before this is computed")
+    return column
