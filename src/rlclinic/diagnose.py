@@ -113,6 +113,8 @@ def _can_explain(cause: Finding, effect: Finding) -> bool:
     """
     if (cause.severity or 0) < Severity.WARNING:
         return False
+    if any(cause.numbers.get(name, 0.0) < least for name, least in BY_NAME[cause.check].explains_from.items()):
+        return False
     if cause.onset is None or effect.onset is None:
         return effect.onset is None or cause.onset is None
     return cause.onset.low <= effect.onset.high
@@ -147,7 +149,7 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         primary = of_run[0]
         more = [f for f in of_run[1:] if f.severity is not None and f.severity >= Severity.WARNING]
         by_it = [f for f in more if primary.check in _ancestors(f.check, {g.check: g for g in findings})]
-        rest = f" It explains {len(by_it)} of {len(more)} further findings." if more else ""
+        rest = f" It explains {len(by_it)} of {len(more)} further findings." if by_it else ""
         return Verdict(worst.label, primary.check, f"{_answer(primary)}{rest}{trouble}")  # type: ignore[arg-type]
     if not len(run.steps) and run.unrecognised:
         return Verdict(
@@ -183,7 +185,7 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     if worst is None:
         return Verdict("healthy", None, f"Nothing wrong was found in {looked} checks.")
     first = next(f for f in findings if f.severity == worst)
-    return Verdict(worst.label, first.check, _answer(first))  # type: ignore[arg-type]
+    return Verdict(worst.label, first.check, f"Nothing needs action; worth knowing: {first.says}.")  # type: ignore[arg-type]
 
 
 def _answer(finding: Finding) -> str:

@@ -127,6 +127,11 @@ class Check:
         return cast(Mapping[str, str], self.table.get("leads_to", {}))
 
     @property
+    def explains_from(self) -> Mapping[str, float]:
+        """Numbers that a finding must reach before it can be the cause of anything."""
+        return cast(Mapping[str, float], self.table.get("explains_from", {}))
+
+    @property
     def references(self) -> tuple[str, ...]:
         return tuple(self.table.get("references", ()))
 

@@ -34,6 +34,8 @@ def grad_spikes(run: Run, limits: Limits) -> Finding:
         at = np.flatnonzero(values > limits["sparse_ratio"] * np.median(values))
     else:
         at = spikes(steps, values, sigma=limits["sigma"], ratio=limits["ratio"])
+    # Where gradients have died down, what stands out but stays below the level of the start does no harm.
+    at = at[values[at] > np.median(values[: max(3, len(values) // 10)])]
     share = len(at) / len(values)
     if not len(at):
         return Finding(

@@ -142,7 +142,8 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
         slope = trend(c.steps, c.values, level=level, share=metric == "eval.score")
         drift = slope.verdict in ("rising", "falling") and (slope.change > 0) == (last > first)
         if len(c) < 20:  # evaluations lie far apart, so ranks of a few may be taken as independent
-            drift = rank_p(c.values) <= level
+            split = apart(c.steps, c.values, falling=last < first)
+            drift = rank_p(c.values) <= level or (split is not None and abs(last - first) > 0.3 * abs(first))
         p_value, sd = mean_difference(c.values[:third], c.values[-third:])
         sure = drift or (p_value <= level and abs(last - first) > (0.5 * sd if len(c) >= 12 else 0.0))
         rising, falling = sure and last > first, sure and last < first

@@ -34,11 +34,13 @@ def reward_saturated(run: Run, limits: Limits) -> Answer:
     held_out = run.get("eval.score")
     gain = bought(run, since=float(reward.steps[0])) if held_out is not None else None
     follows = gain is not None and gain.metric == "eval.score" and gain.rising
-    if severity is not None and follows:
+    if severity is not None and gain is not None and gain.metric == "eval.score" and gain.falling:
+        severity = Severity.CRITICAL  # the verifier has been solved, not the task
+    elif severity is not None and follows:
         severity = Severity.INFO
     elif severity == Severity.CRITICAL and held_out is None:
         severity = Severity.WARNING
-    told = "" if held_out is None or gain is None else f"; {gain.says}"
+    told = "" if gain is None or gain.metric != "eval.score" else f"; {gain.says}"
     return Finding(
         severity=severity,
         says=f"reward {now(run, reward.values):.3g} is {share:.0%} of the attainable {span.high:.3g}{told}",
