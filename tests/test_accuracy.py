@@ -27,7 +27,9 @@ def test_healthy_runs_get_no_warning(family: str) -> None:
     for steps, count in LENGTHS:
         for seed in range(count):
             run = as_run(scenario(family, steps=steps, seed=7000 + seed, phi=(0.5, 0.9)[seed % 2]))
-            loud = [f.check for f in diagnose(run).findings if f.severity is not None and f.severity >= Severity.WARNING]
+            loud = [
+                f.check for f in diagnose(run).findings if f.severity is not None and f.severity >= Severity.WARNING
+            ]
             alarms.update(loud[:1])
             runs += 1
     assert sum(alarms.values()) <= 0.02 * runs, f"{dict(alarms)} in {runs} runs"

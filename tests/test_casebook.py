@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from casebook import FOLDER, Case, cases
 
+from casebook import FOLDER, Case, cases
 from rlclinic.checks import CHECKS
 from rlclinic.diagnose import diagnose
 from rlclinic.model import Diagnosis, Severity

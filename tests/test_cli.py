@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -438,18 +438,9 @@ FORMS: dict[str, tuple[bytes, str]] = {
     "joined without newlines": (lines(rows()).replace("\n", "").encode(), "a.jsonl"),
     "carriage returns only": (lines(rows()).replace("\n", "\r").encode(), "a.jsonl"),
 }
-FORMS_BROKEN = {
-    "csv with decimal commas, quoted": broken(13, "values dropped, the reward is said not to be in the log"),
-    "joined without newlines": broken(22, "called cut off or broken"),
-    "carriage returns only": broken(22, "called 0 JSON records"),
-}
 
 
-def parametrised(cases: Iterable[str], marks: Mapping[str, pytest.MarkDecorator]) -> list[Any]:
-    return [pytest.param(case, id=case, marks=[marks[case]] if case in marks else []) for case in cases]
-
-
-@pytest.mark.parametrize("form", parametrised(FORMS, FORMS_BROKEN))
+@pytest.mark.parametrize("form", FORMS)
 def test_the_form_of_a_log_does_not_change_what_it_says(form: str, log: Callable[..., Path]) -> None:
     content, name = FORMS[form]
     seen = diagnose(log(content, name))
@@ -525,10 +516,7 @@ NONFINITE_BARE = ["nan", "inf", "-inf"]
     "token",
     [
         *NONFINITE,
-        *(
-            pytest.param(one, marks=broken(2, "the rows are dropped, the dead run looks well"))
-            for one in NONFINITE_BARE
-        ),
+        *NONFINITE_BARE,
     ],
 )
 def test_every_spelling_of_a_non_finite_number_is_seen(token: str, log: Callable[..., Path]) -> None:
@@ -548,7 +536,6 @@ def test_a_value_that_is_no_number_is_not_made_one(token: str, log: Callable[...
     assert reward["last"] == row(100)["reward"]
 
 
-@broken(13, "half the rewards are lost without a word")
 @pytest.mark.parametrize("token", UNREADABLE_VALUES)
 def test_a_vital_value_that_could_not_be_read_is_told(token: str, log: Callable[..., Path]) -> None:
     assert [one for one in diagnose(log(spoken("reward", token)))["run"]["warnings"] if "reward" in one["says"]]
@@ -779,7 +766,6 @@ def test_rows_of_training_and_evaluation_are_told_apart(place: Path) -> None:
     assert seen["verdict"]["severity"] == "healthy"
 
 
-@broken(14, "two runs of one table are taken for one run and its abandoned branch")
 @pytest.mark.parametrize(
     "content",
     [
@@ -916,11 +902,8 @@ NESTED = (
     [
         "",
         "# comment\n",
-        pytest.param("# a & b, c * d\n", marks=broken(9, "the whole configuration is lost without a word")),
-        pytest.param(
-            "data:\n  train_files: data/*.parquet\nsetup: cd x && make\n",
-            marks=broken(9, "the whole configuration is lost without a word"),
-        ),
+        "# a & b, c * d\n",
+        "data:\n  train_files: data/*.parquet\nsetup: cd x && make\n",
     ],
     ids=["plain", "comment", "ampersand and star in a comment", "glob and shell in values"],
 )
@@ -1208,9 +1191,7 @@ def test_the_demo_needs_no_arguments() -> None:
         ("verl", "console"),
     ],
 )
-def test_what_is_simulated_is_diagnosed(name: str, dialect: str, form: str, request: pytest.FixtureRequest) -> None:
-    if (name, dialect, form) == ("nan_inf", "verl", "jsonl"):
-        request.applymarker(broken(13, "a null in the place of a NaN is passed over in silence"))
+def test_what_is_simulated_is_diagnosed(name: str, dialect: str, form: str) -> None:
     made = call("simulate", name, "--dialect", dialect, "--form", form)
     assert (made.code, made.err) == (0, "")
     seen = diagnose("-", stdin=made.out.encode())

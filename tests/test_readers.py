@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +217,119 @@ def test_key_bounds() -> None:
     assert len(log.series) <= 5000
 
 
+ROWS = [{"step": s, "loss": 0.5 * s, "reward": 0.125 * s} for s in range(1, 5)]
+LINES = [json.dumps(one) for one in ROWS]
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "NAN", "-nan", "inf", "INF", "-inf", "Infinity", "-infinity", "+inf"])
+@pytest.mark.parametrize("place", [0, 2])
+def test_bare_words_for_non_finite_numbers(word: str, place: int) -> None:
+    lines = [*LINES]
+    lines[place] = lines[place].replace(str(0.5 * (place + 1)), word, 1)
+    log = read("\n".join(lines))
+    assert log.rows == 4
+    assert str(values(log, "loss")[place]) == str(float(word.lstrip("-+" if "a" in word.lower() else "+")))
+    assert values(log, "reward") == [0.125, 0.25, 0.375, 0.5]
+    assert log.series["reward"].decimals is None
+    assert codes(log) == []
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_bare_words_in_documents(indent: int | None) -> None:
+    text = json.dumps({"max_steps": 9, "log_history": ROWS}, indent=indent).replace("0.5,", "nan,", 1)
+    log = read(text)
+    assert (log.format, log.planned_steps, log.rows) == ("trainer_state", 9, 4)
+    assert math.isnan(values(log, "loss")[0])
+
+
+def test_printed_dictionaries_among_json_lines() -> None:
+    log = read("\n".join([*LINES[:2], "{'step': 3, 'loss': nan, 'reward': 0.375, 'ok': True, 'none': None}", LINES[3]]))
+    assert (log.format, log.rows, codes(log)) == ("jsonl", 4, [])
+    assert values(log, "reward") == [0.125, 0.25, 0.375, 0.5]
+    assert log.series["reward"].decimals is None
+
+
+@pytest.mark.parametrize("times", [1, 300])
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("between", ["", " ", ", "])
+def test_records_joined_without_newlines(times: int, indent: int | None, between: str) -> None:
+    rows = [{"step": s, "loss": 0.5, "reward": 0.001 * s} for s in range(1, 4 * times + 1)]
+    text = between.join(json.dumps(one, indent=indent) for one in rows)
+    log = read(text)
+    assert (log.format, log.rows, codes(log)) == ("jsonl", 4 * times, [])
+    cut = read(text[:-8])
+    assert 4 * times - 1 <= cut.rows <= 4 * times
+    assert codes(cut) == ["broken_lines"]
+
+
+def test_two_records_on_one_line_and_a_record_with_something_behind_it() -> None:
+    log = read("\n".join([LINES[0], LINES[1] + LINES[2], LINES[3] + " # last"]))
+    assert log.steps.tolist() == [1, 2, 3, 4]
+    assert codes(log) == ["broken_lines"]
+
+
+@pytest.mark.parametrize("text", ["\r".join(LINES), "step,loss,reward\r1,0.5,1\r2,0.5,2\r3,0.5,3\r4,0.5,4\r"])
+def test_lines_that_end_in_a_carriage_return_only(text: str) -> None:
+    log = read(text)
+    assert log.steps.tolist() == [1, 2, 3, 4]
+    assert log.series["reward"].rows.tolist() == [0, 1, 2, 3]
+
+
+# Values that are no number
+
+
+def told(log: Log) -> list[str]:
+    return [one.says for one in log.warnings if one.code == "unread_values"]
+
+
+@pytest.mark.parametrize("value", ["0.53 pts", "53%", "N/A", None, "None", "", [1, 2], {"a": 1}, "\x1b[31m\u202e"])
+def test_a_number_that_is_lost_is_told_once(value: object) -> None:
+    rows = [{"step": s, "loss": 0.5, "name": "x", "reward": 0.1 if s < 6 else value, "kl": 0.1} for s in range(1, 11)]
+    rows[3]["kl"] = "?? nats"
+    log = read("\n".join(map(json.dumps, rows)))
+    assert len(values(log, "reward")) == 5
+    (says,) = told(log)
+    assert says.startswith("reward holds no number in 5 of 10 rows")
+    assert "kl (1)" in says
+    assert "name" not in says
+    assert says.isprintable()
+
+
+def test_a_key_that_is_never_a_number_is_told_only_as_a_quantity_of_training() -> None:
+    rows = [{"step": s, "loss": 0.5, "reward": f"{s}%", "note": "12 o'clock", "percentage": "3%"} for s in range(5)]
+    (says,) = told(read("\n".join(map(json.dumps, rows))))
+    assert says.startswith("reward holds no number in 5 of 5 rows, but '0%'")
+    assert "note" not in says
+    assert "percentage" not in says
+
+
+@pytest.mark.parametrize("empty", [None, "N/A", ""])
+def test_a_key_that_is_logged_now_and_then_lacks_nothing(empty: object) -> None:
+    rows = [{"step": s, "loss": 0.5, "reward": 0.1, "eval/reward": 0.2 if s % 5 == 0 else empty} for s in range(40)]
+    assert told(read("\n".join(map(json.dumps, rows)))) == []
+
+
+def test_nulls_that_stand_for_nan_are_not_told_twice() -> None:
+    rows = [{"critic/score/mean": 0.5, "actor/grad_norm": None if s > 2 else 1.5} for s in range(6)]
+    log = read("\n".join(json.dumps({"step": s + 1, "data": one}) for s, one in enumerate(rows)))
+    assert list(log.nulls) == ["actor/grad_norm"]
+    assert told(log) == []
+
+
+def test_words_among_the_first_numbers_of_a_csv_do_not_hide_the_later_ones() -> None:
+    cells = ["N/A" if s in (3, 700) else f"{s / 1000}" for s in range(1200)]
+    log = read("step,loss,reward,note\n" + "".join(f"{s},0.5,{cell},a b\n" for s, cell in enumerate(cells)))
+    assert len(values(log, "reward")) == 1198
+    assert told(log)[0].startswith("reward holds no number in 2 of 1200 rows")
+
+
+def test_only_some_rows_without_a_step_are_told() -> None:
+    some = read("\n".join([*LINES, '{"loss": 0.5, "reward": 1}']))
+    assert [w.says for w in some.warnings] == ["1 of 5 rows state no step"]
+    none = read('{"step": NaN, "loss": 0.5, "reward": 1}\n{"step": NaN, "loss": 0.5, "reward": 2}\n')
+    assert "rows_without_step" not in codes(none)
+
+
 # JSON documents
 
 
@@ -273,6 +388,56 @@ def test_csv_semicolon_decimal_comma_and_thousands() -> None:
     log = read("Step;reward;num_tokens\n1;0,5;1000\n2;0,25;2000\n")
     assert values(log, "reward") == [0.5, 0.25]
     assert values(read('step,reward,tokens\n1,0.5,"1,234.5"\n'), "tokens") == [1234.5]
+
+
+@pytest.mark.parametrize(
+    ("cells", "want"),
+    [
+        (("0,22", "0,225"), [0.22, 0.225]),
+        (("1,225", "0,9"), [1.225, 0.9]),
+        (("-1,225", "12,5e-1"), [-1.225, 1.25]),
+        (("1.234,5", "1,234"), [1234.5, 1.234]),
+        (("1,234,567", "1,234"), [1234567, 1234]),
+        (("1,234.5", "0.5"), [1234.5, 0.5]),
+        (("1,234", "0.5"), [1234, 0.5]),
+        (("1,234", "5"), [5]),
+        (("0,22", "1,234.5"), [0.22, 1234.5]),
+    ],
+)
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_a_comma_in_a_number_is_read_as_the_other_numbers_allow(
+    cells: tuple[str, str], want: list[float], mark: str
+) -> None:
+    if want == [5]:
+        want = [5] if mark == "," else [1.234, 5]
+    rows = "".join(f'"{s}"{mark}"{cell}"\n' for s, cell in enumerate(cells))
+    log = read(f"step{mark}reward\n{rows}")
+    assert values(log, "reward") == want
+    assert len(told(log)) == 2 - len(want)
+
+
+ONE_RUN = "".join(f"%s,{s},0.5,0.1\n" for s in range(20))
+
+
+@pytest.mark.parametrize("column", ["run", "run_name", "run_id", "experiment"])
+def test_a_column_of_runs(column: str) -> None:
+    header = f"{column},step,loss,reward\n"
+    log = read(header + ONE_RUN.replace("%s", "7"))
+    assert (log.rows, set(log.series)) == (20, {"loss", "reward"})
+    for names in (("a", "b"), ("1", "2")):
+        with pytest.raises(CannotRead, match=f"table of 2 runs\nvalid  {names[0]}, {names[1]}") as refused:
+            read(header + "".join(ONE_RUN.replace("%s", name) for name in names))
+        assert "--run" not in str(refused.value)
+    assert read(header + "".join(f"{s},{s},0.5,0.1\n" for s in range(20))).rows == 20  # a counter is no name
+
+
+def test_exports_of_one_and_of_several_runs() -> None:
+    log = read('"Step","lr=1e-6 - a - train/reward","lr=1e-6 - a - train/loss"\n"1","0.5","2"\n"2","0.6","2"\n')
+    assert set(log.series) == {"train/reward", "train/loss"}
+    with pytest.raises(CannotRead, match="a, b"):
+        read('"Step","a - train/reward","b - train/reward"\n"1","0.5","2"\n"2","0.6","2"\n')
+    plain = read("step,reward - mean,loss - mean\n1,0.5,2\n")
+    assert set(plain.series) == {"reward - mean", "loss - mean"}
 
 
 def test_csv_long_and_several_runs() -> None:
@@ -566,6 +731,70 @@ def test_read_config_refuses(tmp_path: Path) -> None:
         read_config(tmp_path / "absent.yaml")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# a & b, c * d\nbeta: 0.5\n",
+        "files: data/*.parquet\nsetup: cd x && make\nbeta: 0.5\n",
+        "a: '&x *x'\nbeta: 0.5\n",
+        "a: &x 1\nbeta: 0.5\n",
+    ],
+)
+def test_marks_of_aliases_outside_aliases(text: str, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert read_config(tmp_path / "c.yaml")["beta"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "word"),
+    [
+        ("c.yaml", "a: &x [1]\nb: *x\nbeta: 0.5\n", "aliases"),
+        ("c.yaml", "beta: 0.5\na: [1,\nb: }\n", "line 3"),
+        ("c.json", '{"beta": 0.5,\n"b": ]}\n', "line 2"),
+        ("c.yaml", "[" * 5000, "nested|broken"),
+    ],
+)
+def test_a_broken_configuration_says_where(name: str, text: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(CannotRead, match=word):
+        read_config(tmp_path / name)
+
+
+def test_settings_that_nobody_knows_are_settings(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("colour: blue\n")
+    assert read_config(tmp_path / "c.yaml") == {"colour": "blue"}
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such devices here")
+def test_sources_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for device in ("/dev/zero", "/dev/urandom"):
+        with pytest.raises(CannotRead, match="never end"):
+            read_log(Path(device))
+        with pytest.raises(CannotRead):
+            read_config(Path(device))
+        assert not rundir.is_config(Path(device))
+    monkeypatch.setattr("rlclinic.readers.log.STREAM_LIMIT", 100_000)
+    pipe = tmp_path / "metrics.jsonl"
+    os.mkfifo(pipe)
+    for size, ends in ((10, True), (3_000, False)):
+        text = "".join(f"{line}\n" for line in LINES * size).encode()
+        writer = threading.Thread(target=_pour, args=(pipe, text))
+        writer.start()
+        if ends:
+            assert read_log(pipe).rows == 4 * size
+        else:
+            with pytest.raises(CannotRead, match="a log that ends"):
+                read_log(pipe)
+        writer.join()
+    with pytest.raises(CannotRead):
+        rundir.find(tmp_path)
+
+
+def _pour(pipe: Path, text: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), pipe.open("wb") as stream:
+        stream.write(text)
+
+
 # Refusals
 
 
@@ -578,6 +807,8 @@ def test_read_config_refuses(tmp_path: Path) -> None:
         (b"PAR1abc", "Parquet"),
         (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09\0\0\xc0brain.Event:2", "TensorBoard"),
         (b"\0\1\2\3" * 100, "binary"),
+        (bytes(range(256)) * 20, "binary data"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "picture"),
         (b"Dear all, this is a letter.\n", "without a training metric"),
     ],
 )
@@ -660,6 +891,17 @@ def test_a_known_name_is_taken_before_an_unknown_one(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5, "reward": 1.0}\n')
     (tmp_path / "other.txt").write_text("{'loss': 0.5, 'reward': 1.0}\n")
     assert [one.name for one in rundir.find(tmp_path).logs] == ["metrics.jsonl"]
+
+
+def test_a_known_name_without_metrics_does_not_hide_the_log(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("nothing here\n")
+    (tmp_path / "job-4711").write_text("{'loss': 0.5, 'reward': 1.0}\n")
+    assert {one.name for one in rundir.find(tmp_path).logs} == {"train.log", "job-4711"}
+    (tmp_path / "run").mkdir()
+    (tmp_path / "job-4711").rename(tmp_path / "run" / "metrics.jsonl")
+    found = rundir.find(tmp_path)
+    assert [one.name for one in found.logs] == ["metrics.jsonl"]
+    assert ("train.log", "no metrics in it") in [(one.name, why) for one, why in found.left]
 
 
 # Properties

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from casebook import Case, cases
-
 from rlclinic import names
 from rlclinic.checks import CHECKS
 from rlclinic.cli import cli
@@ -27,7 +26,8 @@ def pages() -> dict[Path, str]:
     every = names.frameworks()
     book = cases()
     found = {
-        Path("docs/checks") / f"{one.name}.md": check_page(one, every) + worked([c for c in book if c.check == one.name])
+        Path("docs/checks") / f"{one.name}.md": check_page(one, every)
+        + worked([c for c in book if c.check == one.name])
         for one in CHECKS
     }
     found[Path("docs/checks/index.md")] = "# Checks\n\n```\n" + list_checks() + "\n```\n"
@@ -44,7 +44,9 @@ def pages() -> dict[Path, str]:
 def worked(mine: list[Case]) -> str:
     """The casebook of one check: every case in a line, and the first that fires with what is said of it."""
     lines = ["", "## From the casebook", ""]
-    lines += [f"- {'silent' if case.silent else 'fires'}: **{case.title}**. {' '.join(case.prose.split())}" for case in mine]
+    lines += [
+        f"- {'silent' if case.silent else 'fires'}: **{case.title}**. {' '.join(case.prose.split())}" for case in mine
+    ]
     example = next((case for case in mine if not case.silent), None)
     if example is not None:
         diagnosis = diagnose(run_from_spec(example.spec, 0))

@@ -147,7 +147,7 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     worst = max((f.severity for f in of_run if f.severity is not None), default=None)
     if worst is not None and worst >= Severity.WARNING:
         primary = of_run[0]
-        more = [f for f in of_run[1:] if f.severity is not None and f.severity >= Severity.WARNING]
+        more = of_run[1:]
         by_it = [f for f in more if primary.check in _ancestors(f.check, {g.check: g for g in findings})]
         rest = f" It explains {len(by_it)} of {len(more)} further findings." if by_it else ""
         return Verdict(worst.label, primary.check, f"{_answer(primary)}{rest}{trouble}")  # type: ignore[arg-type]
@@ -185,7 +185,8 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     if worst is None:
         return Verdict("healthy", None, f"Nothing wrong was found in {looked} checks.")
     first = next(f for f in findings if f.severity == worst)
-    return Verdict(worst.label, first.check, f"Nothing needs action; worth knowing: {first.says}.")  # type: ignore[arg-type]
+    says = f"Nothing needs action; worth knowing: {first.says}." if worst == Severity.INFO else _answer(first)
+    return Verdict(worst.label, first.check, says)  # type: ignore[arg-type]
 
 
 def _answer(finding: Finding) -> str:

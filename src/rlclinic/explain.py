@@ -111,7 +111,7 @@ def knob_page(name: str, frameworks: Iterable[str]) -> str:
     lines = [f"# {name}", "", names.knob(name).says, ""]
     for framework in frameworks:
         row = names.spell(name, Framework(framework, names.load(framework).title))
-        shown = f"`{row.writes.replace('{value}', '...')}`" if row is not None else "no such setting"
+        shown = "no such setting" if row is None else f"`{(row.writes or row.key).replace('{value}', '...')}`"
         lines.append(f"- {names.load(framework).title}: {shown}")
     return "\n".join(lines) + "\n"
 

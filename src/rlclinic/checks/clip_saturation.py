@@ -11,12 +11,13 @@ With one on-policy update per batch the ratio is exactly 1 and the clip fraction
 nothing about learning. Sequence-level ratios (GSPO) and CISPO clip far more by design and are not judged here.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import now
+from rlclinic.checks.readings import now, since
 from rlclinic.model import Column, Evidence, Finding, Note, Run, Severity
-from rlclinic.stats.shift import crossing
 
 CLIPS = ("clip.frac", "clip.low_frac", "clip.high_frac")
 
@@ -47,6 +48,7 @@ def clip_saturation(run: Run, limits: Limits) -> Answer:
     live = c.values > 0
     toothed = passes > 1 or (~live).mean() >= 0.1
     judged, steps = (c.values[live], c.steps[live]) if toothed else (c.values, c.steps)
+    rows = replace(c, steps=steps, values=judged)
     share = now(run, judged)
     severity = limits.grade("share", share)
     return Finding(
@@ -55,7 +57,7 @@ def clip_saturation(run: Run, limits: Limits) -> Answer:
         + (", on the rows that can clip" if toothed else ""),
         numbers={"share": share, "largest": float(c.values.max())},
         metrics=(column.metric,),
-        onset=crossing(steps, judged, limits.at("share", Severity.INFO), above=True) if severity else None,
+        onset=since(rows, limits.at("share", Severity.INFO), share) if severity else None,
         evidence=Evidence(share, None, "late mean against a level"),
         remedies=("updates_per_batch", "lower_learning_rate", "staleness_limit"),
         would_decide=() if "kl.old_new" in run else ("the KL between the sampling and the updated policy",),

@@ -1,4 +1,4 @@
-"""The policy has moved far from the reference, and it bought nothing.
+"""The policy has moved far from the reference.
 
 ## What you see
 KL to the reference is high and grows while reward and held-out score stall or fall.
@@ -35,7 +35,9 @@ def kl_drift(run: Run, limits: Limits) -> Answer:
     gain = bought(run, since=float(kl.steps[0])) if severity is not None and not run.short else None
     if severity is not None and gain is not None:
         if gain.rising:
-            severity = Severity.INFO if gain.metric == "eval.score" else min(severity, Severity.WARNING)
+            # Drift that buys reward is the point; only the held-out score can excuse an extreme one.
+            excused = gain.metric == "eval.score" or severity == Severity.WARNING
+            severity = Severity.INFO if excused else Severity.WARNING
         elif gain.falling:
             severity = Severity.CRITICAL
     bound = limits.at(limit, Severity.WARNING)

@@ -52,7 +52,7 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
     return Finding(
         severity=severity,
         says=says,
-        numbers={"nonfinite": float(count), "share": share},
+        numbers={"nonfinite": float(count), "share": share, "lasting": float(lasting)},
         metrics=tuple(dict.fromkeys(c.metric for c in bad)),
         onset=Onset(start, float(before[-1]) if len(before) else start, start),
         evidence=Evidence(share, None, "counted in the log"),

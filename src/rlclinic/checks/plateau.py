@@ -51,7 +51,7 @@ def plateau(run: Run, limits: Limits) -> Answer:
     severity = Severity.INFO
     if not top and ((left > limits["budget"] and flat >= 0.5) or (flat > limits["share"] and span >= limits["steps"])):
         severity = Severity.WARNING
-    rest = f"; {left:.0%} of the planned {planned} steps remain" if left > 0.02 else ""
+    rest = f"; {min(left, 0.99):.0%} of the planned {planned} steps remain" if left > 0.02 else ""
     return Finding(
         severity=severity,
         says=f"reward has stayed near {level:.3g} since step {start:.0f}, {flat:.0%} of the run{rest}",
@@ -59,8 +59,16 @@ def plateau(run: Run, limits: Limits) -> Answer:
         metrics=tuple(m for m in ("reward.mean", "eval.score") if m in run),
         onset=Onset(start, max(float(reward.steps[0]), start - 0.1 * span), start + 0.1 * span),
         evidence=Evidence(flat, limits["p_value"], "equivalence: the interval of the change lies inside the margin"),
-        remedies=("harder_data", "larger_groups", "lr_schedule", "stop_here"),
+        remedies=("harder_data", "larger_groups", *(("lr_schedule",) if _decays(run) else ()), "stop_here"),
         would_decide=() if held_out is not None else ("a held-out score",),
+    )
+
+
+def _decays(run: Run) -> bool:
+    """Whether the logged learning rate has run down; only then can the schedule be what holds the run back."""
+    rate = run.get("optim.lr")
+    return (
+        rate is not None and len(rate.finite) > 0 and late(rate.finite.values) < 0.3 * float(rate.finite.values.max())
     )
 
 

@@ -194,6 +194,32 @@ def now(run: Run, values: Floats) -> float:
     return late_mean(values, 1 / 3, 1) if run.short else late_mean(values)
 
 
+def since(column: Column, limit: float, level: float) -> Onset | None:
+    """Since which step a share that ends at ``level`` has been beyond ``limit``, or beyond the middle of its climb when
+    it began near the limit already: the climb is then the event, not the crossing.
+
+    Rows are averaged in fives from 20 rows on, so that one quiet row does not start the count anew.
+    """
+    c = column.finite
+    if not len(c):
+        return None
+    values = c.values
+    if len(values) >= 20:
+        padded = np.pad(values, 2, mode="edge")
+        values = np.convolve(padded, np.full(5, 0.2), mode="valid")
+    first = float(np.median(c.values[: max(1, min(5, len(c) // 5))]))
+    if first >= 0.8 * limit and level <= 1.3 * first:
+        return Onset(float(c.steps[0]), float(c.steps[0]), float(c.steps[0]))  # it was there from the first row
+    bound = 0.5 * (first + level) if first > 0.5 * limit and level > 1.3 * first else limit
+    found = crossing(c.steps, values, bound, above=True)
+    if found is None:
+        return None
+    # An average of five sees two rows ahead; the onset is the first row that is itself beyond.
+    ahead = c.steps[(c.steps >= found.step) & (c.values >= bound)][:1]
+    step = float(ahead[0]) if len(ahead) else found.step
+    return Onset(step, min(found.low, step), max(found.high, step))
+
+
 def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
     """The share of groups without reward spread and at which end of the reward they agree.
 
@@ -223,7 +249,7 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
     if size and place is not None and 0 <= place <= 1:
         expected = _expected(run, place, int(size))
     bound = limits.at("share", Severity.WARNING if level > limits.at("share", Severity.WARNING) else Severity.INFO)
-    since = crossing(c.steps, c.values, bound, above=True) if level > bound else None
+    began = _since_kind(run, kind, since(share, bound, level)) if level > bound else None
     return Dead(
         share=level,
         first=float(np.mean(c.values[: max(1, len(c) // 10)])),
@@ -235,7 +261,7 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
         expected=expected,
         group_size=int(size) if size else None,
         scale=scale,
-        onset=since,
+        onset=began,
     )
 
 
@@ -258,6 +284,25 @@ def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tup
         remedies=remedies,
         would_decide=ask,
     )
+
+
+def _since_kind(run: Run, kind: Kind, began: Onset | None) -> Onset | None:
+    """The later of two events: groups died, and the reward came to the end at which they agree now.
+
+    Groups of two agree often while most answers are right; when the policy breaks they go on agreeing, all wrong.
+    """
+    reward = run.get("reward.mean")
+    if began is None or reward is None or kind == "middle" or not len(reward.finite):
+        return began
+    rows = reward.finite.values
+    low, high = float(rows.min()), float(rows.max())
+    if run.reward_range is not None:
+        low, high = run.reward_range.low, run.reward_range.high
+    moved = since(reward, 0.5 * (low + high), low) if kind == "right" else None
+    if kind == "wrong":
+        calm = np.convolve(np.pad(rows, 2, mode="edge"), np.full(5, 0.2), mode="valid") if len(rows) >= 20 else rows
+        moved = crossing(reward.finite.steps, calm, 0.5 * (low + high), above=False)
+    return moved if moved is not None and moved.step > began.step else began
 
 
 def _never_paid(run: Run) -> bool:

@@ -1,7 +1,7 @@
-"""The training reward fell from a level that it had held, and did not come back.
+"""The reward fell from a level that it had held, and did not come back.
 
 ## What you see
-After a better stretch the reward sinks, slowly or in steps, and ends clearly below.
+After a better stretch the training reward, or the held-out score, sinks, slowly or in steps, and ends clearly below.
 
 ## Why it matters
 The run is getting worse while it spends; the best checkpoint lies behind.
@@ -14,8 +14,8 @@ import numpy as np
 
 from rlclinic.checks.form import Limits, check
 from rlclinic.checks.readings import LEAST, lasting
-from rlclinic.model import Evidence, Finding, Onset, Run
-from rlclinic.stats.level import held, late, mean_difference
+from rlclinic.model import Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.level import held, late, mean_difference, rank_p
 from rlclinic.stats.shift import onset, steps_found
 from rlclinic.stats.trend import trend
 
@@ -33,8 +33,8 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
     slope = trend(reward.steps[after], reward.values[after], level=limits["p_value"])
     shown = slope.verdict == "falling" or any(s.before - level >= 0.5 * -s.jump for s in drops)
     # Two short windows say little about slow noise: alone they count only when far apart on every scale.
-    apart = peak - level > max(limits["windows"] * slope.sd, limits["few"] * abs(peak))
-    shown = shown or (p_value <= limits["p_value"] and apart)
+    apart = peak - level > max(limits["windows"] * sd, limits["few"] * abs(peak))
+    shown = shown or (p_value <= limits["p_windows"] and apart)
     real = shown and peak - level > limits["noise"] * sd
     few = len(reward) < LEAST
     sharp = None if real else lasting(reward.since(float(reward.steps[best])) if few else reward, falling=True)
@@ -47,6 +47,8 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
     share = (peak - level) / (peak - floor) if peak > floor else 0.0
     span = 0.0 if run.reward_range is None else run.reward_range.high - run.reward_range.low
     severity = limits.grade("share", share) if real and peak - level >= limits["least"] * span else None
+    if severity is None and (lost := _held_out(run, limits)) is not None:
+        return lost
     if severity is None:
         return Finding(
             severity=None,
@@ -73,4 +75,29 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
         evidence=Evidence(share, slope.p_value, "trend after the best stretch, or a step that holds"),
         remedies=("roll_back", "lower_learning_rate", "kl_coefficient"),
         would_decide=("whether data or reward changed at that step",),
+    )
+
+
+def _held_out(run: Run, limits: Limits) -> Finding | None:
+    """The same for the held-out score while the training reward holds; six evaluations at least, ranks after the best."""
+    score = run.get("eval.score")
+    if score is None or len(score.finite) < 6:
+        return None
+    c = score.finite
+    pairs = (c.values[1:] + c.values[:-1]) / 2
+    best = int(np.argmax(pairs[: max(1, len(pairs) - 2)]))
+    peak, level = float(pairs[best]), float(np.median(c.values[-3:]))
+    share = (peak - level) / abs(peak) if peak else 0.0
+    p_value = rank_p(c.values[best:])
+    if share < limits["held_out"] or p_value > limits["p_held_out"]:
+        return None
+    return Finding(
+        severity=Severity.WARNING,
+        says=f"held-out score fell from {peak:.3g} to {level:.3g} while the training reward held",
+        numbers={"peak": peak, "late": level, "share": share},
+        metrics=("eval.score", "reward.mean"),
+        onset=Onset(float(c.steps[best + 1]), float(c.steps[best]), float(c.steps[min(best + 3, len(c) - 1)])),
+        evidence=Evidence(share, p_value, "rank test on the evaluations after the best two"),
+        remedies=("roll_back", "audit_verifier", "lower_learning_rate"),
+        would_decide=("the answers with the highest reward since then",),
     )

@@ -12,9 +12,8 @@ The held-out score is high too and the run is at its end: stop, or bring harder 
 """
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import bought, now
+from rlclinic.checks.readings import bought, now, since
 from rlclinic.model import Evidence, Finding, RewardRange, Run, Severity
-from rlclinic.stats.shift import crossing
 
 
 @check(
@@ -30,7 +29,7 @@ def reward_saturated(run: Run, limits: Limits) -> Answer:
     share = span.share(now(run, reward.values))
     severity = limits.grade("share", share)
     top = span.low + limits.at("share", Severity.INFO) * (span.high - span.low)
-    since = crossing(reward.steps, reward.values, top, above=True) if severity else None
+    began = since(reward, top, now(run, reward.values)) if severity else None
     held_out = run.get("eval.score")
     gain = bought(run, since=float(reward.steps[0])) if held_out is not None else None
     follows = gain is not None and gain.metric == "eval.score" and gain.rising
@@ -46,7 +45,7 @@ def reward_saturated(run: Run, limits: Limits) -> Answer:
         says=f"reward {now(run, reward.values):.3g} is {share:.0%} of the attainable {span.high:.3g}{told}",
         numbers={"share": share, "maximum": span.high},
         metrics=tuple(m for m in ("reward.mean", "eval.score", "group.zero_var_frac") if m in run),
-        onset=since,
+        onset=began,
         evidence=Evidence(share, None, span.how),
         remedies=("audit_verifier", "harder_data", "stop_here"),
         would_decide=() if held_out is not None else ("a held-out score: is the task solved, or only the verifier?",),

@@ -14,7 +14,7 @@ A change of data or reward made on purpose at that step.
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severity
 from rlclinic.stats.cliff import cliff as complete_fall
 from rlclinic.stats.level import late
 from rlclinic.stats.shift import steps_found
@@ -67,6 +67,13 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
             moved.append((jumps[0].step, column.key))
     with_it = ", ".join(key for _, key in sorted(moved)[:3])
     told = f"; with it {with_it}" if with_it else "; nothing else jumped with it"
+    remedies: tuple[str, ...] = ("roll_back", "lower_learning_rate") if moved else ("score_gold_answers", "roll_back")
+    raised = _raised(run, at)
+    if raised is not None:
+        told, remedies = f" after {raised}", ("undo_change", "roll_back")
+    elif _scorer_stopped(run, reward, at, moved):
+        told = "; every reward since is the same while length and entropy did not move: the scoring stopped, not the policy"
+        remedies = ("score_gold_answers", "roll_back")
     return Finding(
         severity=Severity.CRITICAL,
         says=f"reward fell from {level:.3g} to {now:.3g} around step {at.step:g} and stayed there{told}",
@@ -74,9 +81,33 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
         metrics=("reward.mean", *(m for m in COMPANIONS if m in run and any(k == run[m].key for _, k in moved))),
         onset=at,
         evidence=Evidence(size, None, "a step or a complete separation of levels, in noise deviations"),
-        remedies=("roll_back", "lower_learning_rate") if moved else ("score_gold_answers", "roll_back"),
+        remedies=remedies,
         would_decide=("what changed at that step: configuration, code, data, reward service",),
     )
+
+
+def _raised(run: Run, at: Onset) -> str | None:
+    """The learning rate's own jump just before the cliff, in words: an input that moved first is the cause."""
+    rate = run.get("optim.lr")
+    if rate is None or len(rate.finite) < 3:
+        return None
+    c = rate.finite
+    ratio = c.values[1:] / np.maximum(c.values[:-1], 1e-300)
+    near = (
+        (c.values[:-1] > 0) & (ratio >= 2) & (c.steps[1:] <= at.high) & (c.steps[1:] >= at.low - 0.05 * np.ptp(c.steps))
+    )
+    if not near.any() or int(np.argmax(near)) < 0.05 * len(c):
+        return None  # none, or the warm-up
+    i = int(np.flatnonzero(near)[-1])
+    return f"{rate.key} rose from {c.values[i]:.2g} to {c.values[i + 1]:.2g} at step {c.steps[i + 1]:g}"
+
+
+def _scorer_stopped(run: Run, reward: Column, at: Onset, moved: list[tuple[float, str]]) -> bool:
+    """Whether the reward is one constant since the cliff and what the policy does has not changed with it."""
+    after = reward.values[reward.steps >= at.high]
+    policy = {run[m].key for m in ("entropy.mean", "length.response.mean", "length.truncated_frac") if m in run}
+    seen = bool(policy) and not policy & {key for _, key in moved}
+    return len(after) >= 5 and float(np.ptp(after)) < 1e-9 and seen
 
 
 def _before(steps: Floats, values: Floats, at: float) -> float:

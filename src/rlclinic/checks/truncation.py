@@ -15,10 +15,10 @@ they are whole. Reward that rises all the same says so.
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import bought, now
+from rlclinic.checks.readings import bought, now, since
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late_mean, lower_bound, trials_per_row
-from rlclinic.stats.shift import crossing, longest_run
+from rlclinic.stats.shift import longest_run
 
 
 @check(page=__doc__, needs=["length.truncated_frac"], uses=["length.terminated.mean", "reward.mean"], since="0.1")
@@ -34,9 +34,7 @@ def truncation(run: Run, limits: Limits) -> Finding:
     episode = _episode(cut, limits) if severity is None and not run.short else None
     if episode is not None:
         return episode
-    since = None
-    if severity is not None:
-        since = crossing(cut.steps, cut.values, limits.at("share", Severity.WARNING), above=True)
+    began = since(cut, limits.at("share", Severity.WARNING), share) if severity is not None else None
     ended = run.get("length.terminated.mean")
     limit = run.number("max_response_length")
     detail = ""
@@ -53,7 +51,7 @@ def truncation(run: Run, limits: Limits) -> Finding:
         metrics=tuple(
             m for m in ("length.truncated_frac", "length.response.mean", "length.terminated.mean") if m in run
         ),
-        onset=since,
+        onset=began,
         evidence=Evidence(
             share, None, f"{rows} rows of about {trials_per_row(cut.values)} answers, Wilson lower bound"
         ),

@@ -59,7 +59,8 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
         says=says,
         numbers={"share": share, "longest": float(length), **({"live": live} if live is not None else {})},
         metrics=tuple(m for m in ("grad.norm", "group.zero_var_frac", "reward.group_std") if m in run),
-        onset=Onset(float(norm.steps[zero][0]), float(norm.steps[zero][0]), start) if severity else None,
+        # Explained by dead groups it is their echo and has no beginning of its own.
+        onset=Onset(float(norm.steps[zero][0]), float(norm.steps[zero][0]), start) if broken else None,
         evidence=Evidence(share, None, "counted in the log"),
         remedies=("check_adapter", "check_masks") if broken else ("dynamic_sampling", "check_adapter"),
         would_decide=() if known else ("the zero-variance share or the within-group spread in the same steps",),

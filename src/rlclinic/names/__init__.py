@@ -358,7 +358,12 @@ def _decide(
     if len(names) > 1:
         changed = max((row.since for row in possible), key=release)
         library = load(table.library).title if table.library in frameworks() else table.title
-        return Undecided(key, names, possible[0].depends or f"the {library} version (changed at {changed})")
+        return Undecided(
+            key,
+            names,
+            possible[0].depends
+            or f"the {library} version (changed at {changed}; give it with --framework NAME@VERSION)",
+        )
     row = possible[0]
     role: Role = "evaluation" if row.evaluation else "metric"
     if row.component:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlclinic import names
 from rlclinic.errors import BadRequest, CannotRead, nearest
@@ -16,18 +15,16 @@ from rlclinic.model import (
     SHORT,
     Column,
     Component,
-    Floats,
     Framework,
     Knob,
     Run,
     Source,
-    Undecided,
     Unrecognised,
     Warn,
 )
 from rlclinic.readers import rundir
 from rlclinic.readers.config import read_config
-from rlclinic.readers.log import Log, Series, read_log
+from rlclinic.readers.log import Log, read_log
 from rlclinic.readers.translate import Translated, translate
 
 PASTE = 12
@@ -250,7 +247,7 @@ def _of_one_trainer(logs: list[Log], given: str | None, warnings: list[Warn]) ->
     first = next((name for name in kin if name is not None), None)
     for log, one, name in zip(logs, found, kin, strict=True):
         if one is not None and name != first:
-            says = f"{Path(log.path).name} was written by {one.title}, not by the trainer of {Path(logs[0].path).name}: left out"
+            says = f"{Path(log.path).name} was written by {one.title}, unlike {Path(logs[0].path).name}: left out"
             warnings.append(Warn("sources_disagree", says))
     return [log for log, name in zip(logs, kin, strict=True) if name in (None, first)]
 

@@ -58,22 +58,27 @@ _SAME = {
 def read_config(path: Path) -> dict[str, object]:
     """The settings of a YAML, JSON or plain argument file, nested ones under dotted names.
 
-    Raises CannotRead when the file is missing, too large, not text, or holds no setting.
+    Raises CannotRead when the file is missing, too large, not text, broken YAML or JSON, or holds no setting.
     """
     try:
-        if path.stat().st_size > FILE_LIMIT:
-            raise CannotRead("a configuration file", f"{path}: larger than {FILE_LIMIT >> 20} MiB")
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(FILE_LIMIT + 1)
     except OSError as error:
         raise CannotRead("a configuration file", f"{path}: {error.strerror or error}") from error
+    if len(data) > FILE_LIMIT:
+        raise CannotRead("a configuration file", f"{path}: larger than {FILE_LIMIT >> 20} MiB")
     if b"\0" in data[:4096]:
         raise CannotRead("a configuration file", f"{path}: not text")
     text = data.decode("utf-8-sig", errors="replace")
-    settings = config_from_text(text)
+    nested, trouble = _structured(text)
+    structured = path.suffix.lower() in (".yaml", ".yml", ".json")
+    settings = flat_settings(nested)
+    if not settings and not (trouble and structured):
+        settings = arguments(text, labels=True)
     if not settings:
         raise CannotRead(
             "a configuration file",
-            f"{path}: no setting in it",
+            f"{path}: {trouble or 'no setting in it'}",
             hint="give YAML, JSON, or one --flag value for each line",
         )
     return settings
@@ -82,21 +87,34 @@ def read_config(path: Path) -> dict[str, object]:
 def config_from_text(text: str) -> dict[str, object]:
     """The settings that a configuration file or a list of arguments states; empty when it states none."""
     text = text[:FILE_LIMIT]
+    nested, _ = _structured(text)
+    return flat_settings(nested) if isinstance(nested, dict) else arguments(text, labels=True)
+
+
+def _structured(text: str) -> tuple[object, str]:
+    """The JSON or YAML mapping that a text is, and what is wrong with it as one; neither for a list of arguments."""
+    trouble = ""
     if text.lstrip()[:1] == "{":
         try:
-            return flat_settings(json.loads(text))
+            return json.loads(text), ""
+        except json.JSONDecodeError as error:
+            trouble = f"broken JSON at line {error.lineno}: {error.msg}"
         except (ValueError, RecursionError):
-            pass
-    if not re.search(r"^[ \t]*(?:--|[\w.]{1,200}=)", text, re.MULTILINE):
-        import yaml  # 25 ms that only a configuration is worth
+            trouble = "JSON that is nested too deeply or holds a number that is too long"
+    if re.search(r"^[ \t]*(?:--|[\w.]{1,200}=)", text, re.MULTILINE):
+        return None, trouble
+    import yaml  # 25 ms that only a configuration is worth
 
-        try:
-            loaded = None if "&" in text and "*" in text else yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError):
-            loaded = None
-        if isinstance(loaded, dict):
-            return flat_settings(loaded)
-    return arguments(text, labels=True)
+    try:
+        if "*" in text and "&" in text and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
+            return None, trouble or "YAML with aliases (&name and *name), which are not followed"
+        loaded = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        where = "" if error.problem_mark is None else f" at line {error.problem_mark.line + 1}"
+        return None, trouble or f"broken YAML{where}: {error.problem or 'it cannot be parsed'}"
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None, trouble or "broken YAML: characters, numbers or nesting that cannot be read"
+    return (loaded, "") if isinstance(loaded, dict) else (None, trouble)
 
 
 def flat_settings(nested: object) -> dict[str, object]:

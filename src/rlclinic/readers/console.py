@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from rlclinic.model import SHORT, Warn
-from rlclinic.readers.bars import Bars
+from rlclinic.readers.bars import PLAIN_BAR, Bars
 from rlclinic.readers.config import Surroundings, flat_settings, setting
 from rlclinic.readers.literal import PAIRS, Scan, scan
 from rlclinic.readers.rows import Log, Rows
@@ -120,6 +120,12 @@ class Console:
                 self._extend(text)
                 return
             self._abandon()
+        if not text:
+            return
+        if "%|" in text and "{" not in text and PLAIN_BAR.fullmatch(text):
+            self.bars.take(text, self.rows.rows)
+            self.text_lines += 1
+            return
         verl = _VERL.search(text) if "step:" in text else None
         if verl:
             self._verl_step = float(verl[1])

@@ -13,6 +13,7 @@ PAIRS = 2_000
 
 _KEY = re.compile(r"""\s*(?:'([^'\n]{1,300})'|"([^"\n]{1,300})")\s*:\s*""")
 _PAIR = re.compile(r"\s?'([^'\n]{1,300})'\s?:\s?(?:'([^'\\,\n]{0,200})'|([-+\w.]{1,80}))(?:,|$)")
+_BARE_VALUES = re.compile(r": [-+\w.]{1,80}(?:, : [-+\w.]{1,80})*")
 _SCALAR = re.compile(
     r"""'((?:[^'\\\n]|\\.){0,4000})'|"((?:[^"\\\n]|\\.){0,4000})"|([\w.+-]{1,80}(?:\([^()\n]{0,120}\))?)"""
 )
@@ -36,6 +37,8 @@ def scan(text: str, start: int, depth: int = 0) -> Scan:
     stop = text.find("}", start, start + 20_000)
     body = text[start:stop] if stop > 0 else "{"
     if "{" not in body:
+        if (bare := _bare(body)) is not None:
+            return Scan(bare, stop + 1, "closed")
         simple = _PAIR.findall(body)
         if len(simple) == body.count(",") + (body[-1:] != ","):
             return Scan({key: Printed(bare) if bare else quoted for key, quoted, bare in simple}, stop + 1, "closed")
@@ -85,6 +88,16 @@ def scan(text: str, start: int, depth: int = 0) -> Scan:
         found.pairs.setdefault(name, value)
         found.end = place
     return _broken(found, place)
+
+
+def _bare(body: str) -> dict[str, object] | None:
+    """The pairs of the commonest body, quoted keys with plain numbers, without a match for each; None for any other."""
+    first, *pieces = body.split("'")
+    keys, values = pieces[::2], "".join(pieces[1::2])
+    if first or "\n" in body or len(pieces) % 2 or not _BARE_VALUES.fullmatch(values) or len(max(keys, key=len)) > 300:
+        return None
+    tokens = values[2:].split(", : ")
+    return dict(zip(keys, map(Printed, tokens), strict=True)) if all(keys) and len(tokens) == len(keys) else None
 
 
 def _broken(found: Scan, place: int) -> Scan:

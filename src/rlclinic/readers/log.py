@@ -5,27 +5,23 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TextIO
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
+from rlclinic.readers.axis import Series
 from rlclinic.readers.config import FILE_LIMIT, config_from_text
 from rlclinic.readers.console import Console
-from rlclinic.readers.rows import Log, Rows, Series
-from rlclinic.readers.tabular import (
-    DOCUMENT_LIMIT,
-    delimiter,
-    is_rollout,
-    read_csv,
-    read_document,
-    read_jsonl,
-    read_table,
-)
+from rlclinic.readers.records import DOCUMENT_LIMIT, is_rollout, read_document, read_jsonl, with_json_words
+from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.tabular import delimiter, read_csv, read_table
 
-__all__ = ["Log", "Rows", "Series", "read_log"]
+__all__ = ["Log", "Rows", "Series", "drained", "read_log"]
 
 SNIFF = 1 << 16
 """Bytes looked at to recognise a form (ours)."""
@@ -35,7 +31,18 @@ LINE_LIMIT = 4 << 20
 """Longest console line in characters (ours: the longest in the corpus has 200 KiB)."""
 TABLE_LINES = 200_000
 """Most lines searched for a pasted table (ours)."""
+STREAM_LIMIT = 512 << 20
+"""Most bytes read from a pipe, which may never end (ours: twice the longest document)."""
+NOISE = 0.02
+"""Share of control characters from which content is no text (ours: compressed data has about 10 %, logs none)."""
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b")) + b"\x7f"
 _BINARY = (
+    (b"\x89PNG", "a picture (PNG)", "the numbers it was drawn from, as CSV or JSON lines"),
+    (b"\xff\xd8\xff", "a picture (JPEG)", "the numbers it was drawn from, as CSV or JSON lines"),
+    (b"%PDF-", "a PDF document", "the log itself"),
+    (b"PK\x05\x06", "a ZIP archive", "the log file inside it"),
+    (b"BZh", "a bzip2 archive", "the unpacked file"),
+    (b"\xfd7zXZ\0", "an xz archive", "the unpacked file"),
     (b":W&B", "a W&B run file (.wandb)", "files/output.log of the same run, or its history exported as JSON lines"),
     (b":SWL", "a SwanLab run file", "the metrics exported as CSV"),
     (b"SQLite format 3\0", "a SQLite database (MLflow, Trackio)", "the metrics exported as CSV or JSON lines"),
@@ -49,27 +56,41 @@ _BINARY = (
 _EVENTS = ("a TensorBoard event file", "trainer_state.json, the console output, or the scalars exported as CSV")
 
 
-def read_log(path: Path | None, data: bytes | None = None, name: str = "-", run: str | None = None) -> Log:
+def read_log(path: Path | None, data: bytes | None = None, name: str = "-") -> Log:
     """Read one log, recognised by its content.
 
-    ``data`` is read instead of a file when given; ``name`` is then what the log is called. ``run`` chooses one run out
-    of a table that holds several. A text with an error and no metric gives a log of kind ``crash``. Raises CannotRead.
+    ``data`` is read instead of a file when given; ``name`` is then what the log is called. A text with an error and no
+    metric gives a log of kind ``crash``. Raises CannotRead, also for a table of several runs.
     """
-    label = name if path is None else str(path)
-    if path is not None and data is None:
-        if path.is_dir():
-            raise CannotRead(
-                "a log file", f"{label}: a directory", hint="give the directory to find(), or one file of it"
-            )
-        try:
-            with path.open("rb") as stream:
-                return _read(stream, label, run)
-        except OSError as error:
-            raise CannotRead("a log file", f"{label}: {error.strerror or error}") from error
-    return _read(io.BytesIO(data or b""), label, run)
+    if path is None or data is not None:
+        return _read(io.BytesIO(data or b""), name if path is None else str(path))
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            hint = "give the directory to find(), or one file of it"
+            raise CannotRead("a log file", f"{path}: a directory", hint=hint)
+        if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
+            what = "an empty file" if str(path) == os.devnull else "a device or socket, which may never end"
+            raise CannotRead("a log file", f"{path}: {what}", hint="give a file or a pipe")
+        with path.open("rb") as stream:
+            return _read(stream if stat.S_ISREG(mode) else io.BytesIO(drained(stream, str(path))), str(path))
+    except OSError as error:
+        raise CannotRead("a log file", f"{path}: {error.strerror or error}") from error
 
 
-def _read(stream: IO[bytes], label: str, run: str | None) -> Log:
+def drained(stream: IO[bytes], label: str) -> bytes:
+    """All bytes of a pipe or of standard input; raises CannotRead when there are too many, as from a source without end."""
+    data = stream.read(STREAM_LIMIT + 1)
+    if len(data) > STREAM_LIMIT:
+        raise CannotRead(
+            "a log that ends",
+            f"{label}: more than {STREAM_LIMIT >> 20} MiB",
+            hint="write it to a file and give that, or cut it with tail",
+        )
+    return data
+
+
+def _read(stream: IO[bytes], label: str) -> Log:
     head = stream.read(SNIFF)
     if not head.strip(b"\0 \t\r\n"):
         raise CannotRead("a log with metrics", f"{label}: an empty file", hint="give the file the trainer writes to")
@@ -77,17 +98,20 @@ def _read(stream: IO[bytes], label: str, run: str | None) -> Log:
     encoding = _encoding(head)
     sample = head.decode(encoding, errors="replace").lstrip("\ufeff")
     stream.seek(0)
+    newline = "\n"
+    if "\n" not in sample and "\r" in sample.strip("\r"):
+        sample, newline = sample.replace("\r", "\n"), "\r"
     first = next((line.strip() for line in sample.splitlines() if line.strip()), "")
     form = _form(first, sample)
-    newline = "" if form == "console" else "\n"
-    text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline=newline)
+    ends = "" if form == "console" else newline
+    text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline=ends)
     try:
-        return _parse(text, form, sample, label, run)
+        return _parse(text, form, sample, label)
     finally:
         text.detach()
 
 
-def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) -> Log:
+def _parse(text: TextIO, form: str, sample: str, label: str) -> Log:
     said: list[Warn] = []
     if form == "lines":
         return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said)
@@ -97,7 +121,7 @@ def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) ->
             return read_jsonl(_lines(io.StringIO(whole), RECORD_LIMIT, said), label, said)
         return read_document(whole, label, said)
     if form in (",", ";", "\t"):
-        return read_csv(_lines(text, LINE_LIMIT, said), label, form, said, run)
+        return read_csv(_lines(text, LINE_LIMIT, said), label, form, said)
     console = Console()
     for line, ended in _lines(text, LINE_LIMIT, said):
         console.feed(line, ended)
@@ -134,14 +158,12 @@ def _refuse_binary(head: bytes, label: str) -> None:
         raise CannotRead(
             "a log in text form", f"{label}: {_EVENTS[0]}, recognised but not read", hint=f"give {_EVENTS[1]}"
         )
-    if (
-        not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        and head.count(b"\0") * 50 > len(head)
-        and _wide(head) is None
-    ):
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _wide(head) is not None:
+        return
+    if len(head) - len(head.translate(None, _CONTROLS)) > max(3, NOISE * len(head)):
         raise CannotRead(
             "a log in text form",
-            f"{label}: a binary file of no known form",
+            f"{label}: binary data of no known form",
             hint="give the console output or a JSON, JSON lines or CSV log",
         )
 
@@ -170,7 +192,7 @@ def _form(first: str, sample: str) -> str:
     if first[:1] == "{":
         if first.endswith("}") or len(first) >= SNIFF - 2:
             try:
-                json.loads(first)
+                json.loads(with_json_words(first))
             except (ValueError, RecursionError):
                 return (
                     "document"
@@ -202,7 +224,7 @@ def _braced(sample: str) -> str:
 
 def _single(first: str) -> bool:
     """True when a lone JSON object is a document (a summary, a history, a configuration) and not one metric row."""
-    record = json.loads(first)
+    record = json.loads(with_json_words(first))
     if not isinstance(record, dict) or is_rollout(record):
         return False
     return (

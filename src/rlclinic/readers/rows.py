@@ -12,10 +12,11 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlclinic.model import SHORT, Floats, Warn
+from rlclinic.model import Floats, Warn
+from rlclinic.readers.axis import STEP_KEYS, IntArray, Series, ordered, shared, starts_late, stated
 from rlclinic.readers.tokens import FULL_PRECISION, KEY_LENGTH, Printed, decimals, number, supervised
+from rlclinic.readers.unread import Unread
 
-IntArray: TypeAlias = NDArray[np.int64]
 Nonfinite: TypeAlias = Literal["kept", "null", "dropped", "filtered", "unknown"]
 Kind: TypeAlias = Literal["metrics", "rollouts", "config", "crash", "supervised", "nothing"]
 
@@ -27,37 +28,7 @@ DEPTH = 8
 RARE = 8
 """Rows below which those of one set of keys are not kept as a table of their own (ours: faster where keys come and go)."""
 
-STEP_KEYS = (
-    "step",
-    "global_step",
-    "train/global_step",
-    "training/global_step",
-    "_step",
-    "Step",
-    "iteration",
-    "iter",
-    "global_step/max_steps",
-    "current_steps",
-    "rollout_id",
-    "train/step",
-    "rollout/step",
-)
-"""Keys that hold the step, best first."""
-
-_EVALUATION = ("eval_", "eval/")
 _COUNTED = r"(\d{1,12})\s*/\s*(\d{1,12})"
-
-
-@dataclass(frozen=True, eq=False)
-class Series:
-    """One key of the log: ``rows`` (k,) row numbers, increasing; ``values`` (k,) as logged.
-
-    ``decimals`` is the largest number of decimals printed for this key; None means full precision.
-    """
-
-    rows: IntArray
-    values: Floats
-    decimals: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +84,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.rows = 0
-        self.nulls: dict[str, array[int]] = {}
+        self.unread = Unread()
         self.planned: int | None = None
         self.overlong = 0
         self.overfull = 0
@@ -153,9 +124,7 @@ class Rows:
         clean: dict[str, float] = {}
         self._clean(row, "", clean, 0)
         if not clean:
-            for held in self.nulls.values():
-                if held and held[-1] == self.rows:  # a record of nulls alone becomes no row
-                    held.pop()
+            self.unread.forget(self.rows)
             return False
         keys = tuple(clean)
         block = self._blocks.get(keys)
@@ -193,8 +162,14 @@ class Rows:
 
     def add_printed(self, row: Mapping[str, str], step: float | None = None, whole: bool = True) -> bool:
         """Append one row of printed numbers; tokens that are no number are left out."""
-        values = {key: value for key, token in row.items() if (value := number(token)) is not None}
+        values: dict[str, float] = {}
+        for key, token in row.items():
+            if (value := number(token)) is not None:
+                values[key] = value
+            else:
+                self.unread.other(key, token, self.rows)
         if not values or not self.add(values, step, whole):
+            self.unread.forget(self.rows)
             return False
         if not self._full:
             for key in values:
@@ -214,16 +189,20 @@ class Rows:
                     self._note_decimals(key, value)  # type: ignore[arg-type]
             elif value is None or value == "None":
                 if self._admits(key):
-                    self.nulls.setdefault(key, array("q")).append(self.rows)
+                    self.unread.null(key, self.rows)
             elif kind is bool:
                 if key in keys:
                     into[key] = float(value)  # type: ignore[arg-type]
             elif isinstance(value, dict):
+                if key in keys:
+                    self.unread.other(key, value, self.rows)
                 if "_type" not in value and depth < DEPTH:
                     self._clean(value, f"{key}/", into, depth + 1)
             else:
                 found = self._coerce(key, value)
-                if found is not None and self._admits(key):
+                if found is None:
+                    self.unread.other(key, value, self.rows)
+                elif self._admits(key):
                     keys.add(key)
                     into[key] = found
                     if kind is Printed and not self._full:
@@ -296,14 +275,14 @@ class Rows:
             repeated = f"{self.rows - count} rows repeat the row before them in every value"
             said.append(Warn("duplicated_rows", f"{repeated} (several processes, one log); each is counted once"))
         given = np.frombuffer(self._given, dtype=np.float64)[keep] if self.rows else np.empty(0)
-        axis, source, used = _axis(series, count, given)
+        axis, source, used = stated(series, count, given)
         seams = inferred.seams if inferred is not None else {}
         breaks = {int(np.count_nonzero(keep[:row])): why for row, why in seams.items()}
         if source == "" and inferred is not None and inferred.steps is not None:
             axis, source = inferred.steps[keep], inferred.source
         if source == "" and count:
-            axis, source, used = _ordered(series, count, spacing)
-        axis = _shared(axis, series, count)
+            axis, source, used = ordered(series, count, spacing)
+        axis = shared(axis, series, count)
         said += self._said(axis, source)
         for row in np.flatnonzero(np.diff(axis) < 0) + 1:
             breaks.setdefault(int(row), f"the step went back from {axis[row - 1]:g} to {axis[row]:g}")
@@ -312,14 +291,15 @@ class Rows:
             more = f" (and {len(breaks) - 1} more)" if len(breaks) > 1 else ""
             said.append(Warn("several_starts", f"the log starts again at row {first + 1}: {breaks[first]}{more}"))
         finest = self._finest(series)
-        nulls = self._nulls(series, keep) if nonfinite == "null" else {}
+        nulls = self.unread.nulls_of(series, keep) if nonfinite == "null" else {}
+        said += self.unread.said(series, keep, nulls)
         if nonfinite == "unknown":
             kept = any(not np.isfinite(one.values).all() for one in series.values())
             nonfinite = (
                 "kept"
                 if kept
                 else "null"
-                if any(self.nulls[key] for key in self.nulls.keys() & series.keys())
+                if any(self.unread.nulls[key] for key in self.unread.nulls.keys() & series.keys())
                 else "unknown"
             )
         return Log(
@@ -336,7 +316,7 @@ class Rows:
             nonfinite=nonfinite,
             nulls=nulls,
             planned_steps=self.planned,
-            excerpt=_starts_late(axis),
+            excerpt=starts_late(axis),
             complete=self.whole,
             kind="supervised" if supervised(series) else "metrics",
             warnings=tuple(said),
@@ -357,17 +337,6 @@ class Rows:
             if bool((np.round(values, 4) == values).all()):
                 finest["loss"] = 4
         return finest
-
-    def _nulls(self, series: Mapping[str, Series], keep: NDArray[np.bool_]) -> dict[str, IntArray]:
-        """Kept rows in which a numeric key holds null; a key that never holds a number is not known to be numeric."""
-        place = np.cumsum(keep) - 1
-        found: dict[str, IntArray] = {}
-        for key, held in self.nulls.items():
-            rows = np.frombuffer(held, dtype=np.int64)
-            rows = rows[keep[rows]]
-            if len(rows) and key in series and key not in STEP_KEYS:
-                found[key] = place[rows].astype(np.int64)
-        return found
 
     def _columns(self) -> tuple[NDArray[np.bool_], dict[str, list[tuple[IntArray, Floats]]]]:
         """Which rows stay (each once), and every key's parts (rows, values) before merging."""
@@ -408,23 +377,13 @@ class Rows:
                 Warn("too_many_keys", f"only the first {KEY_COUNT} keys were read; {self.overfull} values were skipped")
             )
         known = axis[np.isfinite(axis)]
-        if len(known) < len(axis):
+        if 0 < len(known) < len(axis):
             said.append(Warn("rows_without_step", f"{len(axis) - len(known)} of {len(axis)} rows state no step"))
         if len(known) and known.min() < 0:
             said.append(Warn("negative_steps", f"the steps ({source}) go down to {known.min():g}"))
         if len(known) and bool((known != np.floor(known)).any()):
             said.append(Warn("fractional_steps", f"the steps ({source}) are not whole numbers"))
         return said
-
-
-def _starts_late(axis: Floats) -> bool:
-    """True for a short log whose first step is not near the beginning, so what came before was left out."""
-    known = axis[np.isfinite(axis)]
-    if not 0 < len(known) <= SHORT:
-        return False
-    gaps = np.diff(known)
-    usual = float(np.median(gaps[gaps > 0])) if bool((gaps > 0).any()) else 1.0
-    return bool(known[0] > 2 * usual)
 
 
 def _repeats(keys: tuple[str, ...], rows: IntArray, table: Floats, given: Floats) -> NDArray[np.bool_]:
@@ -470,83 +429,3 @@ def _merge(columns: dict[str, list[tuple[IntArray, Floats]]], keep: NDArray[np.b
             rows, values = place[rows[kept]].astype(np.int64), values[kept]
         series[key] = Series(rows, values)
     return series, int(keep.sum())
-
-
-def _axis(series: Mapping[str, Series], count: int, given: Floats) -> tuple[Floats, str, tuple[str, ...]]:
-    """The step of every row as stated beside or inside the rows; an empty source when nothing states it."""
-    if count and np.isfinite(given).sum() * 2 >= count:
-        return given.copy(), "step", ()
-    best: tuple[int, str] | None = None
-    for key in STEP_KEYS:
-        one = series.get(key)
-        if one is None:
-            continue
-        if len(one.rows) * 2 >= count:
-            best = (len(one.rows), key)
-            break
-        if best is None or len(one.rows) > best[0]:
-            best = (len(one.rows), key)
-    axis = given.copy()
-    if best is None:
-        stated = bool(np.isfinite(given).any())
-        return axis, "step" if stated else "", ()
-    chosen = series[best[1]]
-    axis[chosen.rows] = chosen.values
-    return axis, best[1], (best[1],)
-
-
-def _ordered(series: Mapping[str, Series], count: int, spacing: float | None) -> tuple[Floats, str, tuple[str, ...]]:
-    """Steps of rows that state none: whole epochs where those count up, else the order of the rows."""
-    epoch = series.get("epoch")
-    if epoch is not None and count > 1 and len(epoch.rows) == count:
-        values = epoch.values
-        if bool((np.diff(values) > 0).all()) and bool((values == np.floor(values)).all()):
-            return values.copy(), "epoch", ("epoch",)
-    aside = evaluated(series, count)
-    held_out = np.zeros(count, dtype=bool)
-    held_out[aside] = True
-    trained = np.flatnonzero(~held_out)
-    order = np.arange(1, count + 1, dtype=np.float64)
-    if 0 < len(aside) < count:
-        order[trained] = np.arange(1, len(trained) + 1)
-        shown = np.full(count, np.nan)
-        if epoch is not None:
-            shown[epoch.rows] = epoch.values
-        for row in aside:
-            order[row] = beside(int(row), trained, shown, order)
-    if spacing and spacing > 0:
-        return order * spacing, f"row order times the logging interval of {spacing:g}", ()
-    return order, "row order", ()
-
-
-def evaluated(series: Mapping[str, Series], count: int) -> IntArray:
-    """Rows that hold evaluation keys and no training key."""
-    held_out = np.zeros(count, dtype=bool)
-    trained = np.zeros(count, dtype=bool)
-    for key, one in series.items():
-        if key.startswith(_EVALUATION):
-            held_out[one.rows] = True
-        elif key not in STEP_KEYS and key != "epoch" and not key.startswith("_"):
-            trained[one.rows] = True
-    return np.flatnonzero(held_out & ~trained)
-
-
-def _shared(axis: Floats, series: Mapping[str, Series], count: int) -> Floats:
-    """The axis with evaluation rows that state no step put at the step of the row before them."""
-    if not count or bool(np.isfinite(axis).all()):
-        return axis
-    axis = axis.copy()
-    for row in evaluated(series, count):
-        if row and not np.isfinite(axis[row]):
-            axis[row] = axis[row - 1]
-    return axis
-
-
-def beside(row: int, trained: IntArray, epoch: Floats, steps: Floats) -> float:
-    """The step of an evaluation or closing row: that of the training row before it, or of the next one at its epoch."""
-    at = int(np.searchsorted(trained, row))
-    before = trained[at - 1] if at else None
-    after = trained[at] if at < len(trained) else None
-    if after is not None and (before is None or (epoch[before] != epoch[row] and epoch[after] == epoch[row])):
-        return float(steps[after])
-    return float(steps[before]) if before is not None else float("nan")

@@ -61,7 +61,7 @@ class Found:
 def is_config(path: Path) -> bool:
     """True when a file is a configuration by its name and content, not a log."""
     suffix = path.suffix.lower()
-    if suffix not in (".yaml", ".yml", ".txt", ".json", ".args", ".sh"):
+    if not path.is_file() or suffix not in (".yaml", ".yml", ".txt", ".json", ".args", ".sh"):
         return False
     if suffix in (".yaml", ".yml"):
         return True
@@ -96,6 +96,8 @@ def find(path: Path) -> Found:
     runs: dict[Path, list[Path]] = {}
     for one in files:
         owner, role, why = _role(path, one)
+        if role not in ("", "left") and not one.is_file():  # a pipe would be waited for
+            continue
         if role == "log":
             runs.setdefault(owner, []).append(one)
         elif role == "state":
@@ -107,10 +109,8 @@ def find(path: Path) -> Found:
             unknown.append((owner, one))
         elif role == "left" and len(found.left) < LEFT:
             found.left.append((one, why))
-    if not runs:
-        for owner, one in unknown[:SNIFFED]:
-            if _holds_metrics(one):
-                runs.setdefault(owner, []).append(one)
+    if not runs or unknown or len(runs) > 1:
+        runs = _fertile(runs, unknown, {_owner(path, one) for one in states}, found)
     if len(runs) > 1 and path in runs:
         nested = [owner for owner in runs if owner != path]
         for owner in nested:
@@ -139,6 +139,37 @@ def find(path: Path) -> Found:
             hint="give trainer_state.json, a metrics .jsonl or .csv, or the console output",
         )
     return found
+
+
+def _fertile(
+    runs: dict[Path, list[Path]], unknown: list[tuple[Path, Path]], stated: set[Path], found: Found
+) -> dict[Path, list[Path]]:
+    """The runs that hold metrics, those in files of unknown name included where no known name leads to any.
+
+    Where nothing holds metrics all are returned, for what they do hold (the error of a crash).
+    """
+    sure: set[Path] = set(stated)
+    for tried, (owner, logs) in enumerate(runs.items()):
+        if len(sure) > 1 or tried >= SNIFFED:  # several runs for certain, or too many to open
+            return runs
+        if owner not in sure and any(_holds_metrics(one) for one in logs[:SNIFFED]):
+            sure.add(owner)
+    if sure:
+        for owner in [owner for owner in runs if owner not in sure]:
+            found.left += [(one, "no metrics in it") for one in runs.pop(owner)]
+        return runs
+    spoken: dict[Path, list[Path]] = {}
+    for owner, one in unknown[:SNIFFED]:
+        if _holds_metrics(one):
+            spoken.setdefault(owner, []).append(one)
+    if not spoken:
+        return runs
+    for owner, logs in runs.items():
+        if owner in spoken:
+            spoken[owner] += logs  # a console without metrics may still hold the error that ended the run
+        else:
+            found.left += [(one, "no metrics in it") for one in logs]
+    return spoken
 
 
 def _walk(top: Path) -> list[Path]:
@@ -206,12 +237,18 @@ def _role(top: Path, one: Path) -> tuple[Path, str, str]:
 
 def _holds_metrics(one: Path) -> bool:
     """True when the beginning of a file of unknown name reads as a log with metrics."""
-    if not one.is_file():  # a pipe would be waited for
-        return False
     try:
         with one.open("rb") as stream:
-            return read_log(None, stream.read(HEAD), name=one.name).kind in ("metrics", "supervised")
-    except (OSError, CannotRead):
+            head = stream.read(HEAD // 16)
+            return _speaks(head, one.name) or (len(head) == HEAD // 16 and _speaks(head + stream.read(HEAD), one.name))
+    except OSError:
+        return False
+
+
+def _speaks(head: bytes, name: str) -> bool:
+    try:
+        return read_log(None, head, name=name).kind in ("metrics", "supervised")
+    except CannotRead:
         return False
 
 

@@ -1,263 +1,35 @@
-"""Metrics out of structured files: JSON lines, trainer states and other JSON histories, CSV, and pasted tables."""
+"""Metrics out of separated columns: CSV in its wide, long and exported forms, and pasted tables."""
 
 from __future__ import annotations
 
 import csv
-import json
+import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from importlib import import_module
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
-from rlclinic.readers.literal import scan
-from rlclinic.readers.rows import STEP_KEYS, Log, Rows
-from rlclinic.readers.tokens import Printed, metric_like, number
+from rlclinic.readers.records import refuse, trains
+from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.tokens import Commas, Printed, metric_like, number
 
-DOCUMENT_LIMIT = 256 << 20
-"""Longest single JSON document in characters (ours: 100,000 rows of 60 metrics have about 250 MiB)."""
-
-LONG = 2_000
-"""Records from which a faster decoder is worth its import (ours)."""
 SAMPLED = 500
 """Rows of a CSV from which its printed decimals are known (ours); later rows are read faster."""
 
-_ROLLOUT_KEYS = frozenset(
-    [
-        "prompt",
-        "prompts",
-        "completion",
-        "completions",
-        "response",
-        "responses",
-        "question",
-        "messages",
-        "output",
-        "outputs",
-        "answer",
-        "generation",
-        "generated_text",
-        "raw_outputs",
-        "rollouts",
-        "conversation",
-    ]
-)
-_BETWEEN = re.compile(r"[\s,]*")
-_HISTORY = r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])'
+MOST_RUNS = 1_000
+"""Most runs of one table that are told apart (ours)."""
+
 _LONG_FORM = frozenset({"key", "metric", "name", "tag", "metric_name"})
 _LONG_VALUE = frozenset({"value", "metric_value"})
-_EXPORTED = r"(.{1,300}) - ([^-].{0,190}|-?[\w/@.]{1,190})"
+_RUN_COLUMNS = ("run", "run_name", "run_id", "experiment", "run name", "run id", "experiment_name")
+_EXPORTED = r".{1,300} - [\w/@. ]{1,190}"
+_EXPORT_AXIS = r"(?i)step|(?:train/)?(?:global[_ ])?_?step|relative time.*|wall ?time|_runtime|epoch"
 _HEADER_CELL = r"[\w./@()%+ #-]{1,200}"
 _VALUED = r"\s[-+]?\d+\.\d"
 _RULE = r"[\s|:+=-]+"
-_THOUSANDS = r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?"
-_DECIMAL_COMMA = r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?"
 _STEP_COLUMN = r"(?i)(?:train/|training/)?(?:global[_ ])?_?(?:step|steps|iter|iteration|epoch|update)"
 _GAP = r"\s{2,}|\t"
-
-
-def as_row(record: Mapping[str, object]) -> Mapping[str, object]:
-    """A record with its metrics at the top (``{"step": 3, "data": {...}}`` and ``{"step": 3, "metrics": {...}}``)."""
-    if len(record) <= 4:
-        for wrapper in ("data", "metrics"):
-            inner = record.get(wrapper)
-            if isinstance(inner, dict):
-                return {**{k: v for k, v in record.items() if k != wrapper}, **inner}
-    return record
-
-
-def is_rollout(record: Mapping[str, object]) -> bool:
-    """True when a record is one saved answer, not a row of metrics."""
-    texts = [key for key in _ROLLOUT_KEYS & record.keys() if isinstance(record[key], (str, list))]
-    return bool(texts) and not any(key in record for key in ("loss", "grad_norm", "learning_rate"))
-
-
-def _refuse(path: str, what: str, hint: str) -> CannotRead:
-    return CannotRead("a log with metrics", f"{path}: {what}", hint=hint)
-
-
-def read_jsonl(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log:
-    """JSON lines, one record a line; broken ones are skipped and counted. Raises CannotRead without metrics."""
-    rows, rollouts, broken, records = Rows(), 0, 0, 0
-    last_broken, wrapped = False, 0
-    decode: Callable[[str], object] = json.loads
-    for line, _ in lines:
-        if not line or line.isspace():
-            continue
-        try:
-            record = decode(line)
-        except (ValueError, RecursionError):
-            broken, last_broken = broken + 1, True
-            found = scan(line, line.find("{") + 1) if line.lstrip()[:1] == "{" and len(line) < 1_000_000 else None
-            if found is not None and found.state == "open" and len(found.pairs) > 1:
-                rows.add(found.pairs, whole=False)
-            continue
-        last_broken = False
-        if not isinstance(record, dict) or "log_history" in record:
-            continue
-        records += 1
-        if records <= 20 and is_rollout(record):
-            rollouts += 1
-        if records == 20 and rollouts > 10:
-            break
-        if records == LONG:
-            decode = _quick()
-        row = as_row(record)
-        wrapped += row is not record and "data" in record
-        rows.add(row)
-    if rollouts * 2 > min(records, 20):
-        raise _refuse(
-            path,
-            "saved answers (rollouts), one a line, not metrics",
-            "give the log of the run; rollouts are read beside it",
-        )
-    if not rows.rows or not _trains(rows):
-        raise _refuse(
-            path,
-            f"{records} JSON records without a training metric",
-            "give the file to which the trainer logs its metrics",
-        )
-    warnings = list(said)
-    if broken:
-        where = (
-            "the last line is cut off; only its complete values are read"
-            if broken == 1 and last_broken
-            else f"{broken} lines are no JSON record and were skipped"
-        )
-        warnings.append(Warn("broken_lines", where))
-    return rows.finish(
-        path=path,
-        format="jsonl",
-        nonfinite="null" if wrapped and any(rows.nulls.values()) else "unknown",
-        warnings=warnings,
-    )
-
-
-def _quick() -> Callable[[str], object]:
-    """The decoder for many lines: orjson where it is installed, else the standard one."""
-    try:
-        quick: Callable[[str], object] = import_module("orjson").loads
-    except ImportError:
-        return json.loads
-
-    def decode(line: str) -> object:
-        try:
-            return quick(line)
-        except ValueError:
-            return json.loads(line)  # orjson refuses NaN and Infinity, which trainers write
-
-    return decode
-
-
-def _trains(rows: Rows) -> bool:
-    return metric_like(rows.keys)
-
-
-def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
-    """One JSON document: a trainer state, a list of rows, a dict of lists, or a W&B summary.
-
-    Rows are decoded one at a time, so a document that was cut off gives the rows before the cut. Raises CannotRead.
-    """
-    if len(text) > DOCUMENT_LIMIT:
-        raise _refuse(path, f"a JSON document over {DOCUMENT_LIMIT >> 20} MiB", "give the metrics as JSON lines")
-    begin = len(text) - len(text.lstrip())
-    warnings = list(said)
-    rows = Rows()
-    if text[begin : begin + 1] == "[":
-        return _listed(_Array(text, begin + 1), path, warnings, "json_history")
-    history = re.search(_HISTORY, text)
-    if history:
-        form = "trainer_state" if history[1] == "log_history" else "json_history"
-        return _listed(_Array(text, history.end()), path, warnings, form)
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _refuse(path, "a JSON document that is cut off or broken", "give the whole file") from error
-    if not isinstance(document, dict):
-        raise _refuse(path, "a JSON value that is no table", "give the log of the run")
-    columns = {k: v for k, v in document.items() if isinstance(v, list)}
-    longest = max((len(v) for v in columns.values()), default=0)
-    if longest > 1 and len(columns) * 2 >= len(document) and metric_like(columns):
-        for place in range(min(longest, 10_000_000)):
-            rows.add({k: v[place] for k, v in columns.items() if place < len(v)})
-        return rows.finish(path=path, format="json_history", warnings=warnings)
-    numbers = [k for k, v in document.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    flat = sum(isinstance(v, (int, float)) for v in document.values()) * 2 > len(document)
-    stepped = any(key in document for key in STEP_KEYS)
-    if flat and len(numbers) >= 2 and metric_like(numbers) and (stepped or any("/" in key for key in numbers)):
-        rows.add(document)
-        if "step" in document:
-            return rows.finish(path=path, format="jsonl", warnings=warnings)
-        warnings.append(Warn("summary_only", "only the last value of each metric is known"))
-        return rows.finish(path=path, format="summary", warnings=warnings)
-    raise _refuse(path, "a configuration, not metrics", "give the log of the run, and this file as its configuration")
-
-
-class _Array:
-    """The objects of a JSON array, decoded one at a time; ``end`` is where it stopped, ``cut`` whether torn."""
-
-    def __init__(self, text: str, place: int) -> None:
-        self.text, self.end, self.cut = text, place, False
-
-    def __iter__(self) -> Iterator[dict[str, object]]:
-        decode = json.JSONDecoder().raw_decode
-        while True:
-            gap = _BETWEEN.match(self.text, self.end)
-            self.end = gap.end() if gap else self.end
-            if self.text[self.end : self.end + 1] == "]":
-                return
-            try:
-                record, self.end = decode(self.text, self.end)
-            except (ValueError, RecursionError):
-                self.cut = True
-                return
-            if isinstance(record, dict):
-                yield record
-
-
-def _around(text: str) -> dict[str, float]:
-    """The plain fields of a trainer state, from the text without its history."""
-    return {
-        found[1]: float(found[2])
-        for found in re.finditer(
-            r'"(max_steps|logging_steps|global_step|num_train_epochs|train_batch_size)"\s*:\s*(\d{1,12}(?:\.\d+)?)',
-            text,
-        )
-    }
-
-
-def _listed(records: _Array, path: str, said: list[Warn], form: str) -> Log:
-    rows = Rows()
-    start = records.end
-    count = answers = 0
-    for record in records:
-        count += 1
-        answers += count <= 20 and is_rollout(record)
-        rows.add(as_row(record))
-    if answers * 2 > min(count, 20):
-        raise _refuse(
-            path, "saved answers (rollouts), not metrics", "give the log of the run; rollouts are read beside it"
-        )
-    if records.cut:
-        said.append(Warn("broken_lines", "the document is cut off; the rows before the cut are read"))
-    if not rows.rows or not _trains(rows):
-        raise _refuse(
-            path,
-            f"{count} JSON records without a training metric",
-            "give the file to which the trainer logs its metrics",
-        )
-    around = _around(records.text[:start] + records.text[records.end :])
-    planned, spacing = around.get("max_steps"), around.get("logging_steps")
-    log = rows.finish(
-        path=path,
-        format=form,
-        nonfinite="filtered" if form == "trainer_state" else "unknown",
-        spacing=spacing,
-        warnings=said,
-    )
-    config = {key: int(around[key]) for key in ("logging_steps", "num_train_epochs") if around.get(key, 0) >= 1}
-    return replace(log, config=config, planned_steps=int(planned) if planned else log.planned_steps)
 
 
 def delimiter(header: str) -> str | None:
@@ -271,7 +43,10 @@ def delimiter(header: str) -> str | None:
         or any(number(cell) is not None for cell in cells)
     ):
         return None
-    if "__MIN" not in header and not all(re.fullmatch(_HEADER_CELL, cell) for cell in cells[1:]):
+    exported = re.fullmatch(_EXPORT_AXIS, cells[0]) is not None
+    if "__MIN" not in header and not all(
+        re.fullmatch(_HEADER_CELL, cell) or (exported and re.fullmatch(_EXPORTED, cell)) for cell in cells[1:]
+    ):
         return None
     if any(re.search(_VALUED, cell) for cell in cells):
         return None
@@ -279,12 +54,10 @@ def delimiter(header: str) -> str | None:
     return best if named and all(len(cell) < 200 for cell in cells) else None
 
 
-def read_csv(
-    lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iterable[Warn] = (), run: str | None = None
-) -> Log:
+def read_csv(lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iterable[Warn] = ()) -> Log:
     """Separated columns: wide (one for each metric), long (run, step, key, value), or exported from W&B.
 
-    ``run`` names the run to take when the table holds several. Raises CannotRead naming the runs otherwise.
+    Raises CannotRead without metrics, and naming the runs when the table holds several.
     """
     warnings = list(said)
     last = [True]
@@ -300,44 +73,23 @@ def read_csv(
     try:
         header = [cell.strip().lstrip("\ufeff") for cell in next(table)]
     except (StopIteration, csv.Error) as error:
-        raise _refuse(path, "an empty table", "give the log of the run") from error
-    lowered = [cell.lower() for cell in header]
-    long = _LONG_FORM & set(lowered) and _LONG_VALUE & set(lowered)
-    names, keep = _exported(header, path, run)
-    rows, broken = Rows(), 0
+        raise refuse(path, "an empty table", "give the log of the run") from error
+    lowered = {cell.lower() for cell in header}
+    sheet: _Wide | _Long
+    sheet = _Long(header, mark) if _LONG_FORM & lowered and _LONG_VALUE & lowered else _Wide(header, mark, path)
+    broken = 0
     cells: list[str] | None = None
-    records: dict[str, dict[float, dict[str, object]]] = {}
 
-    texts: set[int] = set()
-
-    def take(cells: list[str], sampled: bool) -> None:
-        nonlocal broken
+    def take(cells: list[str]) -> int:
         if len(cells) != len(header):
-            broken += 1
-            return
-        if long:
-            _gather(records, lowered, cells, mark)
-            return
-        if not sampled:
-            try:
-                rows.add(
-                    {
-                        name: float(cells[at])
-                        for at, name in zip(keep, names, strict=True)
-                        if cells[at] and at not in texts
-                    }
-                )
-                return
-            except ValueError:
-                pass
-        row = {name: cell for at, name in zip(keep, names, strict=True) if (cell := _cell(cells[at], mark)) is not None}
-        texts.update(at for at, name in zip(keep, names, strict=True) if name in row and number(row[name]) is None)
-        rows.add_printed(row)
+            return 1
+        sheet.take(cells)
+        return 0
 
     try:
         for following in table:
             if cells is not None:
-                take(cells, rows.rows < SAMPLED)
+                broken += take(cells)
             cells = following
     except csv.Error:
         broken += 1
@@ -347,21 +99,12 @@ def read_csv(
                 Warn("cut_text", "the last line does not end; its last cell may be incomplete and is left out")
             )
             cells = [*cells[:-1], *[""] * (len(header) - len(cells) + 1)]
-        take(cells, True)
-    if long:
-        if len(records) > 1 and run not in records:
-            raise CannotRead(
-                "one run",
-                f"{path}: a table of {len(records)} runs",
-                choices=sorted(records),
-                hint="name one with --run NAME",
-            )
-        for step, row in next(iter(records.values()), {}).items() if run not in records else records[run].items():
-            rows.add(row, None if step != step else step)
+        broken += take(cells)
+    rows = sheet.rows(path)
     if broken:
         warnings.append(Warn("broken_lines", f"{broken} lines do not have {len(header)} cells; skipped"))
-    if not rows.rows or not _trains(rows):
-        raise _refuse(
+    if not rows.rows or not trains(rows):
+        raise refuse(
             path,
             f"a table of {len(header)} columns without a training metric",
             "give the table to which the trainer logs",
@@ -369,54 +112,137 @@ def read_csv(
     return rows.finish(path=path, format="csv", warnings=warnings)
 
 
-def _exported(header: list[str], path: str, run: str | None) -> tuple[list[str], list[int]]:
-    """Metric names and column numbers; the run prefix of W&B exports (``run - metric``) is taken off."""
-    paired = [name for name in header if name.endswith(("__MIN", "__MAX"))]
-    if not paired:
-        return header, list(range(len(header)))
-    names, keep, runs = [], [], set()
-    for at, name in enumerate(header):
-        if name.endswith(("__MIN", "__MAX")):
-            continue
-        owner, dash, metric = name.rpartition(" - ")
-        if dash:
-            runs.add(owner)
-            if run is not None and owner != run:
-                continue
-        names.append(metric if dash else name)
-        keep.append(at)
-    if len(runs) > 1 and run not in runs:
+def _one_run(path: str, runs: Iterable[str]) -> None:
+    """Raises CannotRead when a table holds several runs: one after the other they would pass for a run and its restart."""
+    names = sorted(runs)
+    if len(names) > 1:
         raise CannotRead(
-            "one run", f"{path}: an export of {len(runs)} runs", choices=sorted(runs), hint="name one with --run NAME"
+            "the table of one run",
+            f"{path}: a table of {len(names)} runs",
+            choices=names,
+            hint="write the columns or lines of one of them to a file of its own (in W&B: export with one run selected)",
         )
-    return names, keep
 
 
-def _gather(records: dict[str, dict[float, dict[str, object]]], header: list[str], cells: list[str], mark: str) -> None:
-    at = dict(zip(header, cells, strict=True))
-    owner = next((at[k] for k in ("run", "run_name", "run_id", "experiment") if k in at), "")
-    name = next((at[k] for k in _LONG_FORM if k in at), "")
-    value = next((_cell(at[k], mark) for k in _LONG_VALUE if k in at), None)
-    step = next((number(at[k]) for k in ("step", "global_step", "_step", "iteration") if k in at), None)
-    if name and value is not None and len(records) <= 1000:
-        records.setdefault(owner, {}).setdefault(float("nan") if step is None else step, {})[name] = value
+class _Wide:
+    """A table with a column for each metric; what its commas mean shows in its first rows."""
+
+    def __init__(self, header: list[str], mark: str, path: str) -> None:
+        names = _exported(header, path)
+        self._run = next((at for at, name in names.items() if name.lower() in _RUN_COLUMNS), None)
+        self._names = {at: name for at, name in names.items() if at != self._run}
+        self._runs: set[str] = set()
+        self._table = Rows()
+        self._commas = Commas(decimal=None if mark == "," else True)
+        self._first: list[list[str]] = []
+        self._settled = False
+        self._texts: set[int] = set()
+
+    def take(self, cells: list[str]) -> None:
+        if self._run is not None and cells[self._run].strip() and len(self._runs) < MOST_RUNS:
+            self._runs.add(cells[self._run].strip())
+        if self._settled:
+            self._quick(cells)
+            return
+        self._first.append(cells)
+        for cell in cells:
+            self._commas.seen(cell.strip())
+        if len(self._first) >= SAMPLED:
+            self._settle()
+
+    def rows(self, path: str) -> Rows:
+        """The table; raises CannotRead when its column of runs names several."""
+        self._settle()
+        counter = all(number(run) is not None for run in self._runs) and 2 * len(self._runs) > self._table.rows
+        if not counter:
+            _one_run(path, self._runs)
+        return self._table
+
+    def _settle(self) -> None:
+        for cells in self._first:
+            self._slow(cells)
+        self._first, self._settled = [], True
+
+    def _slow(self, cells: list[str]) -> None:
+        row = {name: token for at, name in self._names.items() if (token := _cell(cells[at], self._commas)) is not None}
+        self._texts.update(at for at, name in self._names.items() if name in row and number(row[name]) is None)
+        self._table.add_printed(row)
+
+    def _quick(self, cells: list[str]) -> None:
+        """As ``_slow`` for plain numbers, whose decimals are known by now."""
+        texts = self._texts
+        try:
+            row: dict[str, object] = {
+                name: float(cells[at]) for at, name in self._names.items() if cells[at] and at not in texts
+            }
+        except ValueError:
+            self._slow(cells)
+            return
+        for at in texts:
+            if (token := _cell(cells[at], self._commas)) is not None:
+                row[self._names[at]] = token
+        self._table.add(row)
 
 
-def _cell(cell: str, mark: str) -> Printed | None:
+class _Long:
+    """A table with one value a line, gathered by step."""
+
+    def __init__(self, header: list[str], mark: str) -> None:
+        self._header = [cell.lower() for cell in header]
+        self._commas = Commas(decimal=None if mark == "," else True)
+        self._runs: dict[str, dict[float, dict[str, str]]] = {}
+
+    def take(self, cells: list[str]) -> None:
+        at = dict(zip(self._header, cells, strict=True))
+        owner = next((at[k] for k in _RUN_COLUMNS if k in at), "")
+        name = next((at[k] for k in sorted(_LONG_FORM) if k in at), "")
+        value = next((at[k].strip() for k in sorted(_LONG_VALUE) if k in at), "")
+        step = next((number(at[k]) for k in ("step", "global_step", "_step", "iteration") if k in at), None)
+        if name and value and (owner in self._runs or len(self._runs) < MOST_RUNS):
+            self._commas.seen(value)
+            self._runs.setdefault(owner, {}).setdefault(math.nan if step is None else step, {})[name] = value
+
+    def rows(self, path: str) -> Rows:
+        """One row for each step; raises CannotRead when there are several runs."""
+        _one_run(path, self._runs)
+        rows = Rows()
+        for step, values in next(iter(self._runs.values()), {}).items():
+            row = {name: token for name, value in values.items() if (token := _cell(value, self._commas)) is not None}
+            rows.add(row, None if math.isnan(step) else step)
+        return rows
+
+
+def _exported(header: list[str], path: str) -> dict[int, str]:
+    """Metric names by column number; the run before each metric of a W&B export (``run - metric``) is taken off.
+
+    Raises CannotRead for an export of several runs.
+    """
+    names = {at: name for at, name in enumerate(header) if not name.endswith(("__MIN", "__MAX"))}
+    pairs = {
+        at: (owner, metric) for at, name in names.items() for owner, dash, metric in [name.rpartition(" - ")] if dash
+    }
+    owners = {owner for owner, _ in pairs.values()}
+    if len(names) == len(header):
+        metrics = [metric for _, metric in pairs.values()]
+        shared = len(owners) == 1 or len(set(metrics)) < len(metrics)
+        axis = re.fullmatch(_EXPORT_AXIS, header[0]) is not None
+        if not (axis and len(pairs) == len(header) - 1 and shared and metric_like(metrics)):
+            return names
+    _one_run(path, owners)
+    return names | {at: metric for at, (_, metric) in pairs.items()}
+
+
+def _cell(cell: str, commas: Commas) -> Printed | None:
     text = cell.strip().strip('"').replace("\u2212", "-")
-    if not text or text.endswith("%"):
-        return None
-    if mark != "," and re.fullmatch(_DECIMAL_COMMA, text):
-        text = text.replace(",", ".")
-    elif re.fullmatch(_THOUSANDS, text):
-        text = text.replace(",", "")
-    return Printed(text)
+    return Printed(commas.plain(text)) if text else None
 
 
 def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log | None:
     """The first pasted table whose header names metrics, with pipes or aligned columns; None without one."""
     header: list[str] = []
-    rows, cut, piped = Rows(), False, False
+    cut, piped = False, False
+    commas = Commas()
+    found: list[tuple[list[str], bool]] = []
     for line, ended in lines:
         if len(line) > 20_000:
             continue
@@ -437,18 +263,25 @@ def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn
             continue
         if not ended:
             cut, cells = True, cells[:-1]
-        values = [_cell(cell, "|") for cell in cells]
-        if not values or values[0] is None or number(values[0]) is None or len(cells) > len(header):
-            if rows.rows:
+        step = _cell(cells[0], commas) if cells else None
+        if step is None or number(step) is None or len(cells) > len(header):
+            if found:
                 break
             header = []
             continue
+        found.append((cells, ended))
+        for cell in cells:
+            commas.seen(cell)
+    rows = Rows()
+    for cells, whole in found:
+        values = [_cell(cell, commas) for cell in cells]
+        step = values[0]
         rows.add(
             {k: v for k, v in zip(header[1:], values[1:], strict=False) if v is not None},
-            number(values[0]),
-            whole=ended,
+            None if step is None else number(step),
+            whole=whole,
         )
-    if not rows.rows or not _trains(rows):
+    if not rows.rows or not trains(rows):
         return None
     warnings = [*said, *([Warn("cut_text", "the last line does not end; its last cell is left out")] if cut else [])]
     log = rows.finish(path=path, format="table", warnings=warnings)

@@ -100,6 +100,45 @@ def supervised(keys: Iterable[str]) -> bool:
     return any("loss" in key for key in names) and any(key.endswith(_SUPERVISED) for key in names)
 
 
+_POINT_DECIMAL = r"[+-]?\d{0,15}\.\d+(?:[eE][+-]?\d+)?"
+_COMMA_DECIMAL = r"[+-]?(?:(?:(?:0\d*|\d{4,})?,\d+|\d{1,3},(?!\d{3}(?!\d))\d+)(?:[eE][+-]?\d+)?|\d+,\d+[eE][+-]?\d+)"
+_COMMA_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})"
+_POINT_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+,\d+"
+_EITHER = r"[+-]?[1-9]\d{0,2},\d{3}"
+
+
+class Commas:
+    """Reads numbers with a comma in them: decimal, or between thousands, whichever the other cells of the table allow."""
+
+    def __init__(self, decimal: bool | None = None) -> None:
+        self._usual = decimal
+        self._decimal = self._thousands = False
+
+    def seen(self, text: str) -> None:
+        """Take one cell into account."""
+        if "," in text:
+            self._decimal |= re.fullmatch(_COMMA_DECIMAL, text) is not None
+            self._decimal |= re.fullmatch(_POINT_THOUSANDS, text) is not None
+            self._thousands |= re.fullmatch(_COMMA_THOUSANDS, text) is not None
+        elif "." in text and not self._thousands:
+            self._thousands = re.fullmatch(_POINT_DECIMAL, text) is not None
+
+    def plain(self, text: str) -> str:
+        """The cell with a point for its decimal comma and no thousands marks; as it is where it can be read either way."""
+        if "," not in text:
+            return text
+        if re.fullmatch(_COMMA_DECIMAL, text):
+            return text.replace(",", ".")
+        if re.fullmatch(_POINT_THOUSANDS, text):
+            return text.replace(".", "").replace(",", ".")
+        if re.fullmatch(_COMMA_THOUSANDS, text):
+            return text.replace(",", "")
+        decimal = self._decimal if self._decimal != self._thousands else None if self._decimal else self._usual
+        if decimal is not None and re.fullmatch(_EITHER, text):
+            return text.replace(",", "." if decimal else "")
+        return text
+
+
 class Printed(str):
     """A number as printed without quotes: its decimals tell how finely it was rounded."""
 

@@ -87,7 +87,9 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
         }[meaning.role]
         if name not in table or meaning.rank < table[name][0]:
             table[name] = (meaning.rank, column)
-    repeated = max((len(log.series[c.key].values) - len(c) for _, c in columns.values()), default=0)
+    repeated = max(
+        (len(log.series[c.key].values) - len(c) for m, (_, c) in columns.items() if not m.startswith(CLOCKS)), default=0
+    )
     repeated -= int((~fresh).sum()) + int(np.isnan(time.steps).sum())
     if repeated > 0 and not time.seams and log.step_source != "row order":
         says = f"{repeated} rows repeat a step with other values; the last row of each step counts"

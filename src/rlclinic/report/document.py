@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlclinic.model import Column, Diagnosis, Examination, Framework, Run, Unrecognised
+from rlclinic.model import Column, Diagnosis, Examination, Framework, Run, Severity, Unrecognised
 from rlclinic.report import curves
 from rlclinic.report.blocks import (
     KEY,
@@ -82,7 +82,7 @@ def _verdict(diagnosis: Diagnosis) -> list[Block]:
     blocks: list[Block] = [Paragraph(plain(verdict.says), label=verdict.severity.upper(), tone=verdict.severity)]
     pairs: list[tuple[str, str]] = []
     primary = next((f for f in diagnosis.findings if f.check == verdict.primary), None)
-    if primary is not None:
+    if primary is not None and (primary.severity or 0) >= Severity.WARNING:
         if primary.onset is not None:
             pairs.append(("since", since(run, primary.onset)))
         for remedy in primary.prescriptions[:1]:

@@ -1,0 +1,135 @@
+"""The step of every row of a log: as stated, from whole epochs, or from the order of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlclinic.model import SHORT, Floats
+
+IntArray: TypeAlias = NDArray[np.int64]
+
+STEP_KEYS = (
+    "step",
+    "global_step",
+    "train/global_step",
+    "training/global_step",
+    "_step",
+    "Step",
+    "iteration",
+    "iter",
+    "global_step/max_steps",
+    "current_steps",
+    "rollout_id",
+    "train/step",
+    "rollout/step",
+)
+"""Keys that hold the step, best first."""
+
+_EVALUATION = ("eval_", "eval/")
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One key of the log: ``rows`` (k,) row numbers, increasing; ``values`` (k,) as logged.
+
+    ``decimals`` is the largest number of decimals printed for this key; None means full precision.
+    """
+
+    rows: IntArray
+    values: Floats
+    decimals: int | None = None
+
+
+def stated(series: Mapping[str, Series], count: int, given: Floats) -> tuple[Floats, str, tuple[str, ...]]:
+    """The step of every row as stated beside or inside the rows; an empty source when nothing states it."""
+    if count and np.isfinite(given).sum() * 2 >= count:
+        return given.copy(), "step", ()
+    best: tuple[int, str] | None = None
+    for key in STEP_KEYS:
+        one = series.get(key)
+        if one is None:
+            continue
+        if len(one.rows) * 2 >= count:
+            best = (len(one.rows), key)
+            break
+        if best is None or len(one.rows) > best[0]:
+            best = (len(one.rows), key)
+    axis = given.copy()
+    if best is None:
+        stated = bool(np.isfinite(given).any())
+        return axis, "step" if stated else "", ()
+    chosen = series[best[1]]
+    axis[chosen.rows] = chosen.values
+    return axis, best[1], (best[1],)
+
+
+def ordered(series: Mapping[str, Series], count: int, spacing: float | None) -> tuple[Floats, str, tuple[str, ...]]:
+    """Steps of rows that state none: whole epochs where those count up, else the order of the rows."""
+    epoch = series.get("epoch")
+    if epoch is not None and count > 1 and len(epoch.rows) == count:
+        values = epoch.values
+        if bool((np.diff(values) > 0).all()) and bool((values == np.floor(values)).all()):
+            return values.copy(), "epoch", ("epoch",)
+    aside = evaluated(series, count)
+    held_out = np.zeros(count, dtype=bool)
+    held_out[aside] = True
+    trained = np.flatnonzero(~held_out)
+    order = np.arange(1, count + 1, dtype=np.float64)
+    if 0 < len(aside) < count:
+        order[trained] = np.arange(1, len(trained) + 1)
+        shown = np.full(count, np.nan)
+        if epoch is not None:
+            shown[epoch.rows] = epoch.values
+        for row in aside:
+            order[row] = beside(int(row), trained, shown, order)
+    if spacing and spacing > 0:
+        return order * spacing, f"row order times the logging interval of {spacing:g}", ()
+    return order, "row order", ()
+
+
+def evaluated(series: Mapping[str, Series], count: int) -> IntArray:
+    """Rows that hold evaluation keys and no training key."""
+    held_out = np.zeros(count, dtype=bool)
+    trained = np.zeros(count, dtype=bool)
+    for key, one in series.items():
+        if key.startswith(_EVALUATION):
+            held_out[one.rows] = True
+        elif key not in STEP_KEYS and key != "epoch" and not key.startswith("_"):
+            trained[one.rows] = True
+    return np.flatnonzero(held_out & ~trained)
+
+
+def shared(axis: Floats, series: Mapping[str, Series], count: int) -> Floats:
+    """The axis with evaluation rows that state no step put at the step of the row before them."""
+    if not count or bool(np.isfinite(axis).all()):
+        return axis
+    axis = axis.copy()
+    for row in evaluated(series, count):
+        if row and not np.isfinite(axis[row]):
+            axis[row] = axis[row - 1]
+    return axis
+
+
+def beside(row: int, trained: IntArray, epoch: Floats, steps: Floats) -> float:
+    """The step of an evaluation or closing row: that of the training row before it, or of the next one at its epoch."""
+    at = int(np.searchsorted(trained, row))
+    before = trained[at - 1] if at else None
+    after = trained[at] if at < len(trained) else None
+    if after is not None and (before is None or (epoch[before] != epoch[row] and epoch[after] == epoch[row])):
+        return float(steps[after])
+    return float(steps[before]) if before is not None else float("nan")
+
+
+def starts_late(axis: Floats) -> bool:
+    """True for a short log whose first step is not near the beginning, so what came before was left out."""
+    known = axis[np.isfinite(axis)]
+    if not 0 < len(known) <= SHORT:
+        return False
+    gaps = np.diff(known)
+    usual = float(np.median(gaps[gaps > 0])) if bool((gaps > 0).any()) else 1.0
+    return bool(known[0] > 2 * usual)

@@ -1,0 +1,350 @@
+"""Metrics out of JSON: lines, trainer states and other histories, also joined, cut, or with Python's values in them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+
+from rlclinic.errors import CannotRead
+from rlclinic.model import Warn
+from rlclinic.readers.axis import STEP_KEYS
+from rlclinic.readers.literal import scan
+from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.tokens import Printed, metric_like, number
+
+DOCUMENT_LIMIT = 256 << 20
+"""Longest single JSON document in characters (ours: 100,000 rows of 60 metrics have about 250 MiB)."""
+
+LONG = 2_000
+"""Records from which a faster decoder is worth its import (ours)."""
+RESCUED = 1_000_000
+"""Longest line in characters that is looked through when it is no JSON (ours)."""
+
+_ROLLOUT_KEYS = frozenset(
+    [
+        "prompt",
+        "prompts",
+        "completion",
+        "completions",
+        "response",
+        "responses",
+        "question",
+        "messages",
+        "output",
+        "outputs",
+        "answer",
+        "generation",
+        "generated_text",
+        "raw_outputs",
+        "rollouts",
+        "conversation",
+    ]
+)
+_CUT = Warn("broken_lines", "the document is cut off; the rows before the cut are read")
+# Not aware of quotes: inside a text value the spelling of such a word means nothing to us.
+_BARE_WORD = r"(?i)(?<=[:,\[ ])([-+]?)(nan|inf(?:inity)?)(?=\s{0,8}[,}\]])"
+_BETWEEN = re.compile(r"[\s,]*")
+_HISTORY = r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])'
+
+
+def as_row(record: Mapping[str, object]) -> Mapping[str, object]:
+    """A record with its metrics at the top (``{"step": 3, "data": {...}}`` and ``{"step": 3, "metrics": {...}}``)."""
+    if len(record) <= 4:
+        for wrapper in ("data", "metrics"):
+            inner = record.get(wrapper)
+            if isinstance(inner, dict):
+                return {**{k: v for k, v in record.items() if k != wrapper}, **inner}
+    return record
+
+
+def is_rollout(record: Mapping[str, object]) -> bool:
+    """True when a record is one saved answer, not a row of metrics."""
+    texts = [key for key in _ROLLOUT_KEYS & record.keys() if isinstance(record[key], (str, list))]
+    return bool(texts) and not any(key in record for key in ("loss", "grad_norm", "learning_rate"))
+
+
+def refuse(path: str, what: str, hint: str) -> CannotRead:
+    return CannotRead("a log with metrics", f"{path}: {what}", hint=hint)
+
+
+@dataclass
+class _Tally:
+    """What did not read as records: lines with something else in them, and whether the text ends inside a record."""
+
+    broken: int = 0
+    cut: bool = False
+
+
+def read_jsonl(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log:
+    """JSON lines, mostly one record a line; broken ones are skipped and counted. Raises CannotRead without metrics.
+
+    Lines of several records, printed Python dictionaries and bare ``nan`` and ``inf`` are read as well.
+    """
+    tally = _Tally()
+    return _logged(_decoded(lines, tally), tally, path, said)
+
+
+def _decoded(lines: Iterable[tuple[str, bool]], tally: _Tally) -> Iterator[tuple[Mapping[str, object], bool]]:
+    """(record, whether it is whole) for every record in the lines."""
+    decode: Callable[[str], object] = json.loads
+    count = 0
+    for line, _ in lines:
+        if not line or line.isspace():
+            continue
+        count += 1
+        if count == LONG:
+            decode = _quick()
+        try:
+            record = decode(line)
+        except (ValueError, RecursionError):
+            yield from _rescued(line, tally)
+            continue
+        tally.cut = False
+        if isinstance(record, dict):
+            yield record, True
+
+
+def _rescued(line: str, tally: _Tally) -> Iterator[tuple[Mapping[str, object], bool]]:
+    """The records of a line that is no JSON value: joined ones, printed Python, and the whole values of a cut one."""
+    text = with_json_words(line)
+    decode = json.JSONDecoder().raw_decode
+    place = 0
+    while True:
+        gap = _BETWEEN.match(text, place)
+        place = gap.end() if gap else place
+        if place >= len(text):
+            tally.cut = False
+            return
+        try:
+            record, place = decode(text, place)
+        except (ValueError, RecursionError):
+            found = scan(text, place + 1) if text[place] == "{" and len(text) - place < RESCUED else None
+            if found is not None and found.state == "closed":
+                place = found.end
+                yield _plain(found.pairs), True
+                continue
+            if found is not None and found.state == "open" and len(found.pairs) > 1:
+                yield found.pairs, False
+            tally.cut = found is not None and found.state == "open"
+            break
+        if not isinstance(record, dict):
+            tally.cut = False
+            break
+        yield record, True
+    tally.broken += 1
+
+
+def with_json_words(text: str) -> str:
+    """The text with bare ``nan`` and ``inf`` in any case spelt as JSON readers take them."""
+
+    def word(found: re.Match[str]) -> str:
+        if found[2][0] in "nN":
+            return "NaN"
+        return "-Infinity" if found[1] == "-" else "Infinity"
+
+    return re.sub(_BARE_WORD, word, text)
+
+
+def _plain(pairs: Mapping[str, object]) -> dict[str, object]:
+    """Printed pairs with numbers for tokens: in a file of records the number of decimals means nothing."""
+    plain: dict[str, object] = {}
+    for key, value in pairs.items():
+        if isinstance(value, Mapping):
+            plain[key] = _plain(value)
+        else:
+            found = number(value) if isinstance(value, Printed) else None
+            plain[key] = value if found is None else found
+    return plain
+
+
+def _logged(
+    records: Iterable[tuple[Mapping[str, object], bool]], tally: _Tally, path: str, said: Iterable[Warn]
+) -> Log:
+    rows, rollouts, count, wrapped = Rows(), 0, 0, 0
+    for record, whole in records:
+        if not whole:
+            rows.add(record, whole=False)
+            continue
+        if "log_history" in record:
+            continue
+        count += 1
+        if count <= 20 and is_rollout(record):
+            rollouts += 1
+        if count == 20 and rollouts > 10:
+            break
+        row = as_row(record)
+        wrapped += row is not record and "data" in record
+        rows.add(row)
+    if rollouts * 2 > min(count, 20):
+        raise refuse(
+            path,
+            "saved answers (rollouts), one a line, not metrics",
+            "give the log of the run; rollouts are read beside it",
+        )
+    if not rows.rows or not trains(rows):
+        raise refuse(
+            path,
+            f"{count} JSON records without a training metric",
+            "give the file to which the trainer logs its metrics",
+        )
+    warnings = list(said)
+    if tally.broken:
+        where = (
+            "the last line is cut off; only its complete values are read"
+            if tally.broken == 1 and tally.cut
+            else f"{tally.broken} lines hold something other than JSON records; it was skipped"
+        )
+        warnings.append(Warn("broken_lines", where))
+    return rows.finish(
+        path=path,
+        format="jsonl",
+        nonfinite="null" if wrapped and any(rows.unread.nulls.values()) else "unknown",
+        warnings=warnings,
+    )
+
+
+def _quick() -> Callable[[str], object]:
+    """The decoder for many lines: orjson where it is installed, else the standard one."""
+    try:
+        quick: Callable[[str], object] = import_module("orjson").loads
+    except ImportError:
+        return json.loads
+
+    def decode(line: str) -> object:
+        try:
+            return quick(line)
+        except ValueError:
+            return json.loads(line)  # orjson refuses NaN and Infinity, which trainers write
+
+    return decode
+
+
+def trains(rows: Rows) -> bool:
+    return metric_like(rows.keys)
+
+
+def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
+    """One JSON document: a trainer state, a list of rows, a dict of lists, or a W&B summary.
+
+    Rows are decoded one at a time, so a document that was cut off gives the rows before the cut. Raises CannotRead.
+    """
+    if len(text) > DOCUMENT_LIMIT:
+        raise refuse(path, f"a JSON document over {DOCUMENT_LIMIT >> 20} MiB", "give the metrics as JSON lines")
+    begin = len(text) - len(text.lstrip())
+    warnings = list(said)
+    rows = Rows()
+    if text[begin : begin + 1] == "[":
+        return _listed(_Array(text, begin + 1), path, warnings, "json_history")
+    history = re.search(_HISTORY, text)
+    if history:
+        form = "trainer_state" if history[1] == "log_history" else "json_history"
+        return _listed(_Array(text, history.end()), path, warnings, form)
+    try:
+        document, end = json.JSONDecoder().raw_decode(text, begin)
+    except (ValueError, RecursionError) as error:
+        if (spoken := with_json_words(text)) != text:
+            return read_document(spoken, path, said)
+        raise refuse(path, "a JSON document that is cut off or broken", "give the whole file") from error
+    gap = _BETWEEN.match(text, end)
+    if text[gap.end() if gap else end :][:1] == "{":
+        several = _Array(text, begin, closed=False)
+        tally = _Tally()
+        log = _logged(((record, True) for record in several), tally, path, said)
+        return replace(log, warnings=(*log.warnings, _CUT)) if several.cut else log
+    if text[end:].strip():
+        raise refuse(path, "a JSON document that is cut off or broken", "give the whole file")
+    if not isinstance(document, dict):
+        raise refuse(path, "a JSON value that is no table", "give the log of the run")
+    columns = {k: v for k, v in document.items() if isinstance(v, list)}
+    longest = max((len(v) for v in columns.values()), default=0)
+    if longest > 1 and len(columns) * 2 >= len(document) and metric_like(columns):
+        for place in range(min(longest, 10_000_000)):
+            rows.add({k: v[place] for k, v in columns.items() if place < len(v)})
+        return rows.finish(path=path, format="json_history", warnings=warnings)
+    numbers = [k for k, v in document.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    flat = sum(isinstance(v, (int, float)) for v in document.values()) * 2 > len(document)
+    stepped = any(key in document for key in STEP_KEYS)
+    if flat and len(numbers) >= 2 and metric_like(numbers) and (stepped or any("/" in key for key in numbers)):
+        rows.add(document)
+        if "step" in document:
+            return rows.finish(path=path, format="jsonl", warnings=warnings)
+        warnings.append(Warn("summary_only", "only the last value of each metric is known"))
+        return rows.finish(path=path, format="summary", warnings=warnings)
+    raise refuse(path, "a configuration, not metrics", "give the log of the run, and this file as its configuration")
+
+
+class _Array:
+    """The objects of a JSON array, decoded one at a time; ``end`` is where it stopped, ``cut`` whether torn.
+
+    ``closed`` is False for objects that follow each other without an array around them, up to the end of the text.
+    """
+
+    def __init__(self, text: str, place: int, closed: bool = True) -> None:
+        self.text, self.end, self.cut = text, place, False
+        self._closed, self._spoken = closed, False
+
+    def __iter__(self) -> Iterator[dict[str, object]]:
+        decode = json.JSONDecoder().raw_decode
+        while True:
+            gap = _BETWEEN.match(self.text, self.end)
+            self.end = gap.end() if gap else self.end
+            if self.text[self.end : self.end + 1] == "]" or (not self._closed and self.end >= len(self.text)):
+                return
+            try:
+                record, self.end = decode(self.text, self.end)
+            except (ValueError, RecursionError):
+                if not self._spoken:
+                    self._spoken = True
+                    self.text = self.text[: self.end] + with_json_words(self.text[self.end :])
+                    continue
+                self.cut = True
+                return
+            if isinstance(record, dict):
+                yield record
+
+
+def _around(text: str) -> dict[str, float]:
+    """The plain fields of a trainer state, from the text without its history."""
+    return {
+        found[1]: float(found[2])
+        for found in re.finditer(
+            r'"(max_steps|logging_steps|global_step|num_train_epochs|train_batch_size)"\s*:\s*(\d{1,12}(?:\.\d+)?)',
+            text,
+        )
+    }
+
+
+def _listed(records: _Array, path: str, said: list[Warn], form: str) -> Log:
+    rows = Rows()
+    start = records.end
+    count = answers = 0
+    for record in records:
+        count += 1
+        answers += count <= 20 and is_rollout(record)
+        rows.add(as_row(record))
+    if answers * 2 > min(count, 20):
+        raise refuse(
+            path, "saved answers (rollouts), not metrics", "give the log of the run; rollouts are read beside it"
+        )
+    if records.cut:
+        said.append(_CUT)
+    if not rows.rows or not trains(rows):
+        raise refuse(
+            path,
+            f"{count} JSON records without a training metric",
+            "give the file to which the trainer logs its metrics",
+        )
+    around = _around(records.text[:start] + records.text[records.end :])
+    planned, spacing = around.get("max_steps"), around.get("logging_steps")
+    log = rows.finish(
+        path=path,
+        format=form,
+        nonfinite="filtered" if form == "trainer_state" else "unknown",
+        spacing=spacing,
+        warnings=said,
+    )
+    config = {key: int(around[key]) for key in ("logging_steps", "num_train_epochs") if around.get(key, 0) >= 1}
+    return replace(log, config=config, planned_steps=int(planned) if planned else log.planned_steps)
