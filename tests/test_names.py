@@ -69,7 +69,7 @@ def test_trl_reward_std_follows_the_version() -> None:
     unknown = names.translate("reward_std", names.detect([*TRL_KEYS, "step_time"]), {})
     assert isinstance(unknown, Undecided)
     assert unknown.meanings == ("reward.group_std", "reward.std")
-    assert unknown.decided_by == "the TRL version (changed at 0.27.0)"
+    assert unknown.decided_by == "the TRL version (changed at 0.27.0; give it with --framework NAME@VERSION)"
     assert meaning("reward_std", names.detect(TRL_KEYS, complete=True)) == "reward.group_std"
     assert isinstance(names.translate("reward_std", names.detect(TRL_KEYS, complete=False), {}), Undecided)
 

@@ -807,6 +807,7 @@ def _pour(pipe: Path, text: bytes) -> None:
         (b"PAR1abc", "Parquet"),
         (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09\0\0\xc0brain.Event:2", "TensorBoard"),
         (b"\0\1\2\3" * 100, "binary"),
+        (b"step,loss,reward\n1,0,5,0,25\n2,0,5,0,75\n", "3 cells of its header"),
         (bytes(range(256)) * 20, "binary data"),
         (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "picture"),
         (b"Dear all, this is a letter.\n", "without a training metric"),

@@ -12,6 +12,8 @@ A *loss* of zero is normal: with one on-policy update per batch and centred adva
 gradient is not. A printed 0.000 may be a small number.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -78,22 +80,19 @@ def _mean_dead(run: Run) -> float:
 
 def _split(run: Run, norm: Column, zero: NDArray[np.bool_]) -> tuple[float | None, float | None]:
     """Share of the zero-gradient rows in which some group was provably alive, and in which all were provably dead."""
-    steps: Floats = norm.steps[zero]
-    share = run.get("group.zero_var_frac")
-    if share is not None and share.status == "structural_zero":
-        share = None
     alive: dict[float, bool] = {}
-    if share is not None:
-        alive |= {
-            s: v < 1.0 - 1e-6 for s, v in zip(share.finite.steps.tolist(), share.finite.values.tolist(), strict=True)
-        }
-    spread = run.get("reward.group_std")
-    if spread is not None and share is None:
-        alive |= {s: v > 1e-6 for s, v in zip(spread.finite.steps.tolist(), spread.finite.values.tolist(), strict=True)}
+
+    def learn(metric: str, live: Callable[[Floats], NDArray[np.bool_]]) -> None:
+        column = run.get(metric)
+        if column is not None and column.status != "structural_zero":
+            alive.update(zip(column.finite.steps.tolist(), live(column.finite.values).tolist(), strict=True))
+
+    learn("reward.group_std", lambda spread: np.asarray(spread > 1e-6))
+    learn("group.zero_var_frac", lambda share: np.asarray(share < 1.0 - 1e-6))
     all_dead = run.get("group.all_dead")
     if all_dead is not None:
-        alive |= {s: False for s, v in zip(all_dead.steps.tolist(), all_dead.values.tolist(), strict=True) if v == 1.0}
-    known = [alive[s] for s in steps.tolist() if s in alive]
+        alive.update(dict.fromkeys(all_dead.steps[all_dead.values == 1.0].tolist(), False))
+    known = [alive[s] for s in norm.steps[zero].tolist() if s in alive]
     if not known:
         return None, None
     return float(np.mean(known)), float(1 - np.mean(known))

@@ -103,6 +103,12 @@ def read_csv(lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iter
     rows = sheet.rows(path)
     if broken:
         warnings.append(Warn("broken_lines", f"{broken} lines do not have {len(header)} cells; skipped"))
+    if broken and not rows.rows:
+        raise refuse(
+            path,
+            f"a table of which no line has the {len(header)} cells of its header",
+            "write decimal points for decimal commas, or put numbers with commas in quotes",
+        )
     if not rows.rows or not trains(rows):
         raise refuse(
             path,
