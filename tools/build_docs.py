@@ -12,7 +12,7 @@ from rlclinic import names
 from rlclinic.checks import CHECKS
 from rlclinic.cli import cli
 from rlclinic.diagnose import diagnose
-from rlclinic.explain import check_page, knob_page, list_checks, metric_page, remedy_page
+from rlclinic.explain import check_page, knob_page, metric_page, remedy_page
 from rlclinic.readers import read
 from rlclinic.report import render
 from rlclinic.simulate import run_from_spec
@@ -30,7 +30,9 @@ def pages() -> dict[Path, str]:
         + worked([c for c in book if c.check == one.name])
         for one in CHECKS
     }
-    found[Path("docs/checks/index.md")] = "# Checks\n\n```\n" + list_checks() + "\n```\n"
+    rows = [f"| [{one.name}]({one.name}.md) | {one.family} | {one.tier} | {one.title} |" for one in CHECKS]
+    head = ["# Checks", "", "| check | family | tier | what the run has |", "| --- | --- | --- | --- |"]
+    found[Path("docs/checks/index.md")] = "\n".join([*head, *rows]) + "\n"
     found[Path("docs/metrics.md")] = "\n".join(metric_page(name, every) for name in names.metrics())
     found[Path("docs/knobs.md")] = "\n".join(knob_page(name, every) for name in names.knobs())
     found[Path("docs/remedies.md")] = "\n".join(remedy_page(name, every) for name in names.remedies())

@@ -70,7 +70,7 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
     remedies: tuple[str, ...] = ("roll_back", "lower_learning_rate") if moved else ("score_gold_answers", "roll_back")
     raised = _raised(run, at)
     if raised is not None:
-        told, remedies = f" after {raised}", ("undo_change", "roll_back")
+        told, remedies = f" after {raised}", ("undo_change",)
     elif _scorer_stopped(run, reward, at, moved):
         told = "; every reward since is the same while length and entropy did not move: the scoring stopped, not the policy"
         remedies = ("score_gold_answers", "roll_back")

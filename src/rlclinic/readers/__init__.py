@@ -24,7 +24,7 @@ from rlclinic.model import (
 )
 from rlclinic.readers import rundir
 from rlclinic.readers.config import read_config
-from rlclinic.readers.log import Log, read_log
+from rlclinic.readers.log import Log, drained, read_log
 from rlclinic.readers.translate import Translated, translate
 
 PASTE = 12
@@ -102,7 +102,7 @@ def _open(
         except CannotRead as problem:
             if not as_config:
                 failures.append(problem)
-            warnings.append(Warn("source_left_out", f"{path.name}: {problem.found}"))
+            warnings.append(Warn("source_left_out", f"{path.name}: {problem.found.removeprefix(f'{path}: ')}"))
 
     for source in sources:
         if not str(source):
@@ -154,7 +154,7 @@ def _open(
 def _standard_input() -> bytes:
     if sys.stdin is None:
         raise CannotRead("lines on standard input", "it is closed", hint="rlclinic diagnose LOGFILE")
-    return sys.stdin.buffer.read()
+    return drained(sys.stdin.buffer, "standard input")
 
 
 def _knobs(
