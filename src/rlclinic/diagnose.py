@@ -86,7 +86,8 @@ def order(found: Iterable[Finding]) -> list[Finding]:
         finding = findings[name]
         measured = BY_NAME[name].family == MEASUREMENT
         since = finding.onset.step if finding.onset is not None else float("inf")
-        return (measured, -(finding.severity or 0), -len(explains[name]), since)
+        proven = BY_NAME[name].tier == "certain"
+        return (measured, -(finding.severity or 0), -len(explains[name]), not proven, since)
 
     ranked = sorted(findings, key=lambda name: (*weight(name), name))
     placed: list[str] = []
@@ -111,7 +112,7 @@ def _can_explain(cause: Finding, effect: Finding) -> bool:
 
     A finding without an onset was there in every row shown.
     """
-    if (cause.severity or 0) < Severity.WARNING:
+    if (cause.severity or 0) < Severity.WARNING or effect.own_cause:
         return False
     if any(cause.numbers.get(name, 0.0) < least for name, least in BY_NAME[cause.check].explains_from.items()):
         return False

@@ -349,6 +349,8 @@ class Finding:
     remedies: tuple[str, ...] = ()
     would_decide: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    own_cause: bool = False
+    """True when what was seen rules out that another failure explains it (a bug shown by live groups)."""
 
     check: str = ""
     tier: Tier = "likely"

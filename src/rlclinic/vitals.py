@@ -103,7 +103,7 @@ def reward_range(run: Run) -> RewardRange | None:
 
 
 def _binary(mean: Column, std: Column | None) -> bool:
-    """Whether means in [0, 1] go with the batch spread sqrt(p(1-p)) of a 0/1 score, to 8 % or 0.02 (ours).
+    """Whether means in [0, 1] go with the batch spread sqrt(p(1-p)) of a 0/1 score, to 8 % or 0.03 (ours).
 
     The tolerance covers the n/(n-1) of the sample deviation (6 % at 8 answers) and averaging over a logging window.
     """
@@ -114,7 +114,7 @@ def _binary(mean: Column, std: Column | None) -> bool:
     if not len(steps) or p.min() < -1e-9 or p.max() > 1 + 1e-9:
         return False
     binomial = np.sqrt(np.clip(p * (1 - p), 0, None))
-    fits = np.abs(s - binomial) <= np.maximum(0.08 * binomial, 0.02)
+    fits = np.abs(s - binomial) <= np.maximum(0.08 * binomial, 0.03)
     return bool(fits.mean() >= 0.8) and bool((s > _FLAT).any() or np.isin(np.round(p, 6), (0.0, 1.0)).all())
 
 

@@ -44,7 +44,7 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
     names = ", ".join(dict.fromkeys(c.key for c in sorted(bad, key=_first)[:4]))
     rest = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
     count = sum(c.nonfinite for c in bad)
-    says = f"{names}{rest}: {count} NaN or infinite values, first at step {start:g}"
+    says = f"{names}{rest}: {count} NaN or infinite value{'s' if count > 1 else ''}, first at step {start:g}"
     if not lasting and finite_since:
         says += "; finite again at the end"
     finite = first.steps[np.isfinite(first.values)]
@@ -56,7 +56,7 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
         metrics=tuple(dict.fromkeys(c.metric for c in bad)),
         onset=Onset(start, float(before[-1]) if len(before) else start, start),
         evidence=Evidence(share, None, "counted in the log"),
-        remedies=("roll_back", "precision", "grad_clip", "nan_visibility"),
+        remedies=(*(("roll_back",) if len(before) else ()), "precision", "grad_clip", "nan_visibility"),
         would_decide=()
         if lasting
         else ("whether the optimizer skipped those steps (optimizer state, loss-scaler log)",),

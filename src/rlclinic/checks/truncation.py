@@ -34,6 +34,18 @@ def truncation(run: Run, limits: Limits) -> Finding:
     episode = _episode(cut, limits) if severity is None and not run.short else None
     if episode is not None:
         return episode
+    longest = run.get("length.response.max")
+    short = _ends_before(run, longest) if severity is not None and longest is not None else None
+    if short is not None:
+        return Finding(
+            severity=Severity.INFO,
+            says=f"{share:.0%} of answers count as cut, but the longest takes {short} tokens: "
+            "they end, with another token than the end token",
+            numbers={"share": share},
+            metrics=("length.truncated_frac", "length.response.max"),
+            evidence=Evidence(share, None, "longest answer against the configured limit"),
+            remedies=("stop_tokens",),
+        )
     began = since(cut, limits.at("share", Severity.WARNING), share) if severity is not None else None
     ended = run.get("length.terminated.mean")
     limit = run.number("max_response_length")
@@ -58,6 +70,16 @@ def truncation(run: Run, limits: Limits) -> Finding:
         remedies=remedies,
         would_decide=("20 prompts with four times the limit: do the answers end then?",) if severity else (),
     )
+
+
+def _ends_before(run: Run, longest: Column) -> str | None:
+    """The longest answer beside a configured limit that it does not come near, in words; else None."""
+    limit = run.knobs.get("max_response_length")
+    size = run.number("max_response_length")
+    if limit is None or limit.key == longest.key or not size or not len(longest.finite):
+        return None
+    most = float(longest.finite.values.max())
+    return f"{most:.0f} of {size:.0f}" if most < 0.9 * size else None
 
 
 def _episode(cut: Column, limits: Limits) -> Finding | None:

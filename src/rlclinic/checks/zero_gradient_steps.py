@@ -65,6 +65,7 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
         onset=Onset(float(norm.steps[zero][0]), float(norm.steps[zero][0]), start) if broken else None,
         evidence=Evidence(share, None, "counted in the log"),
         remedies=("check_adapter", "check_masks") if broken else ("dynamic_sampling", "check_adapter"),
+        own_cause=broken,
         would_decide=() if known else ("the zero-variance share or the within-group spread in the same steps",),
     )
 
