@@ -55,7 +55,6 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
     else:
         why = "; whether groups had spread in these steps is not logged"
     says = f"gradient norm is exactly 0 in {share:.0%} of {len(norm)} rows{why}"
-    known = live is not None
     return Finding(
         severity=severity,
         says=says,
@@ -66,7 +65,9 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
         evidence=Evidence(share, None, "counted in the log"),
         remedies=("check_adapter", "check_masks") if broken else ("dynamic_sampling", "check_adapter"),
         own_cause=broken,
-        would_decide=() if known else ("the zero-variance share or the within-group spread in the same steps",),
+        would_decide=()
+        if live is not None
+        else ("the zero-variance share or the within-group spread in the same steps",),
     )
 
 
