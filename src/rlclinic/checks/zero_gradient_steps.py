@@ -40,17 +40,16 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
         says = f"gradient norm is 0 in {share:.0%} of {len(norm)} rows{rounded}"
         return Finding(severity=None, says=says, numbers={"share": share}, metrics=("grad.norm",), notes=notes)
     broken = live is not None and live > limits["live"] and (share > 0.5 or zero.sum() >= 3)
-    if _windowed(norm):
-        # Shares are then means over the window but the norm is its last step: of all steps, at most the mean share can
-        # have had nothing but dead groups, and only what goes beyond that is a bug.
-        broken = broken and dead is not None and share > _mean_dead(run) + limits["excess"]
+    if (expected := _windowed(run, norm)) is not None:
+        # The norm is the last step's, the share a mean over the window: at most that share of steps can be all dead.
+        broken = broken and dead is not None and share > expected + limits["excess"]
     severity = Severity.CRITICAL if broken else limits.grade("share", share)
     start, _, length = longest_run(norm.steps, zero)
     if broken:
         why = " while groups still differed in reward: a bug, not the data"
     elif dead is not None and dead > 0.9:
         why = ", and all groups of these steps were dead: the data, not the optimizer"
-    elif _windowed(norm) and dead is not None:
+    elif expected is not None and dead is not None:
         why = ", no more than dead groups explain"
     else:
         why = "; whether groups had spread in these steps is not logged"
@@ -71,11 +70,10 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
     )
 
 
-def _windowed(norm: Column) -> bool:
-    return len(norm) > 1 and float(np.median(np.diff(norm.steps))) > 1.0
-
-
-def _mean_dead(run: Run) -> float:
+def _windowed(run: Run, norm: Column) -> float | None:
+    """The mean share of dead groups in a log that averages over several steps; None for a log of every step."""
+    if len(norm) < 2 or float(np.median(np.diff(norm.steps))) <= 1.0:
+        return None
     share = run.get("group.zero_var_frac") or run.get("group.all_dead")
     return 1.0 if share is None or not len(share.finite) else float(share.finite.values.mean())
 
