@@ -11,12 +11,10 @@ Drift that buys held-out score is the point of training, and many recipes use no
 depends on the estimator, and on whether it is a mean per token or a sum per answer.
 """
 
-import numpy as np
-
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import bought
 from rlclinic.model import Column, Evidence, Finding, Note, Run, Severity
-from rlclinic.stats.level import late
+from rlclinic.stats.level import late, middle
 from rlclinic.stats.shift import crossing
 
 
@@ -57,7 +55,7 @@ def kl_drift(run: Run, limits: Limits) -> Answer:
 
 
 def _first(kl: Column) -> float:
-    return float(np.median(kl.values[: max(1, min(3, len(kl) // 4))]))
+    return middle(kl.values[: max(1, min(3, len(kl) // 4))])
 
 
 def _absent(run: Run) -> tuple[Note, ...]:

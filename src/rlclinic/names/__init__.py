@@ -324,8 +324,8 @@ def translate(key: str, framework: Framework | None, knobs: Mapping[str, Knob]) 
             rows, part = _rows(table, form)
             if rows and not (form != whole and scope == "eval"):
                 return _decide(key, rows, part, table, framework, knobs, 100 * behind)
-    if scope == "train" and "/" not in bare and (rows := _by_last_word(tables[0], bare)):
-        return _decide(key, rows, None, tables[0], framework, knobs, 50)
+        if scope == "train" and "/" not in bare and (rows := _by_last_word(table, bare)):
+            return _decide(key, rows, None, table, framework, knobs, 100 * behind + 50)
     if score is not None:
         return Meaning("eval.score", None, "evaluation", 1.0, "", "", "", score[0], key)
     if scope == "eval":

@@ -11,14 +11,19 @@ EARLY, LATE = 0.15, 0.25
 """Shares of a run called early and late (architecture, section 7)."""
 
 
+def middle(values: Floats) -> float:
+    """Median of (n,) values, NaN when there are none; halved first, so that two values of 1e308 have one too."""
+    return 2.0 * float(np.median(values * 0.5)) if len(values) else float("nan")
+
+
 def early(values: Floats, share: float = EARLY, least: int = 3) -> float:
     """Median of the first ``share`` of (n,) values, of at least ``least`` of them; NaN when there are none."""
-    return float(np.median(values[: _count(values, share, least)])) if len(values) else float("nan")
+    return middle(values[: _count(values, share, least)])
 
 
 def late(values: Floats, share: float = LATE, least: int = 3) -> float:
     """Median of the last ``share`` of (n,) values, of at least ``least`` of them; NaN when there are none."""
-    return float(np.median(values[-_count(values, share, least) :])) if len(values) else float("nan")
+    return middle(values[-_count(values, share, least) :]) if len(values) else float("nan")
 
 
 def late_mean(values: Floats, share: float = LATE, least: int = 3) -> float:
