@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,8 @@ def diagnose(
     from rlclinic.readers import read
 
     given = None if limits is None else read_limits(limits)
-    run = read(sources, framework=framework, config=configs, eval_key=eval_key)
+    with _busy(sources):
+        run = read(sources, framework=framework, config=configs, eval_key=eval_key)
     if until is not None:
         run = run.upto(until)
         if not len(run.steps):
@@ -87,6 +89,16 @@ def diagnose(
         raise BadRequest("the names of checks after --only", repr(only), hint="rlclinic checks")
     inputs = [Path(source) for source in sources if source != "-"] + [*configs, *([limits] if limits else [])]
     _deliver(examine_run(run, only=chosen, limits=given), form, output, force, fail_on, inputs)
+
+
+def _busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextManager[object]:
+    """A spinner on a terminal's standard error while logs of more than ``large`` bytes are read; else nothing."""
+    size = sum(path.stat().st_size for source in sources if (path := Path(source)).is_file())
+    if size < large or sys.stderr is None or not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(f"reading {size / 1e6:,.0f} MB ...")
 
 
 def _deliver(
