@@ -151,6 +151,9 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         more = of_run[1:]
         by_it = [f for f in more if primary.check in _ancestors(f.check, {g.check: g for g in findings})]
         rest = f" It explains {len(by_it)} of {len(more)} further findings." if by_it else ""
+        if primary.severity is not None and primary.severity < worst:
+            gravest = next(f for f in more if f.severity == worst)
+            rest += f" The gravest of them is {gravest.check}."
         return Verdict(worst.label, primary.check, f"{_answer(primary)}{rest}{trouble}")  # type: ignore[arg-type]
     if not len(run.steps) and run.unrecognised:
         return Verdict(
@@ -175,6 +178,9 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         )
     if "reward.mean" not in run:
         return Verdict("undecided", None, f"No reward is in the log, so the run cannot be judged.{trouble}")
+    if run.algorithm == "grpo" and run.number("group_size") == 1:
+        says = "Groups of one answer have no baseline: the raw reward becomes the advantage, whatever the curves look like."
+        return Verdict("undecided", None, f"{says}{trouble}")
     worst = max((f.severity for f in findings if f.severity is not None), default=None)
     looked = sum(e.outcome == "examined" for e in checks)
     if not looked:
@@ -193,7 +199,10 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
 def _answer(finding: Finding) -> str:
     """What the run has, and the numbers that show it, in one sentence."""
     title = BY_NAME[finding.check].title.rstrip(".")
-    return f"{title.split(':')[0]}: {finding.says}."
+    head = title.split(":")[0]
+    if finding.says.lower().startswith(head.lower()):
+        return f"{finding.says[0].upper()}{finding.says[1:]}."
+    return f"{head}: {finding.says}."
 
 
 def _ancestors(name: str, findings: Mapping[str, Finding]) -> set[str]:

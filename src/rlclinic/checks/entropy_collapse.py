@@ -34,6 +34,7 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
     off_policy = (run.number("inner_epochs") or 1) > 1 or bool(
         (run["clip.high_frac"].finite.values > 0).any() if "clip.high_frac" in run else False
     )
+    cures = ("clip_higher", "entropy_bonus") if off_policy else ("entropy_bonus", "lower_learning_rate")
     if fall is not None:
         says = f"entropy fell from {fall.early:.3g} to {now:.3g} nats per token" + (f"; {gain.says}" if gain else "")
     elif deterministic is not None and run.short:
@@ -47,6 +48,6 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
         metrics=("entropy.mean",),
         onset=fall.onset if fall is not None else None,
         evidence=Evidence(1 - ratio, fall.p_value, fall.method) if fall is not None else None,
-        remedies=("clip_higher", "entropy_bonus") if off_policy else ("entropy_bonus", "lower_learning_rate"),
+        remedies=("roll_back", *cures) if deterministic is not None else cures,
         would_decide=() if "eval.score" in run else ("a held-out score: does the certainty still buy anything?",),
     )

@@ -42,14 +42,17 @@ def kl_drift(run: Run, limits: Limits) -> Answer:
     unit = "per token" if limit == "per_token" else "per answer"
     told = f"; {gain.says}" if gain is not None else ""
     weight = run.number("kl_coef")
+    fell = severity is not None and _first(kl) > 3 * level
+    cures = ("lower_learning_rate", "kl_coefficient") if weight else ("kl_coefficient", "lower_learning_rate")
     return Finding(
         severity=severity,
-        says=f"KL to the reference is {level:.3g} nats {unit} (from {_first(kl):.3g}){told}",
+        says=f"KL to the reference is {level:.3g} nats {unit} (from {_first(kl):.3g}){told}"
+        + ("; it was far from the first row on and falls: do sampler and scorer differ?" if fell else ""),
         numbers={"late": level, "first": _first(kl), "largest": float(kl.values.max())},
         metrics=tuple(m for m in (column.metric, "eval.score", "reward.mean") if m in run),
         onset=crossing(kl.steps, kl.values, bound, above=True) if severity else None,
         evidence=Evidence(level, None, f"late median against a level; estimator {column.estimator or 'not known'}"),
-        remedies=("lower_learning_rate", "kl_coefficient") if weight else ("kl_coefficient", "lower_learning_rate"),
+        remedies=("lower_learning_rate",) if fell else cures,
         would_decide=() if "eval.score" in run else ("a held-out score: what did the drift buy?",),
     )
 

@@ -41,11 +41,19 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
     severity = Severity.CRITICAL if lasting or share > limits["share"] else Severity.WARNING
     if not vital:
         severity = Severity.WARNING if run.short else Severity.INFO
+    critic = all(c.metric.startswith(("value.", "grad.norm_critic")) for c in bad)
+    masked = not critic and _sound(run) and all(c.metric.startswith(("kl.", "clip.", "ratio.")) for c in bad)
+    if masked:
+        severity, lasting = Severity.WARNING, False
     names = ", ".join(dict.fromkeys(c.key for c in sorted(bad, key=_first)[:4]))
     rest = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
     count = sum(c.nonfinite for c in bad)
     says = f"{names}{rest}: {count} NaN or infinite value{'s' if count > 1 else ''}, first at step {start:g}"
-    if not lasting and finite_since:
+    if critic:
+        says += "; the critic alone, the policy is finite"
+    elif masked:
+        says += "; loss and gradient are finite, so these are averages over answers without a counted token"
+    elif not lasting and finite_since:
         says += "; finite again at the end"
     finite = first.steps[np.isfinite(first.values)]
     before = finite[finite < start]
@@ -56,11 +64,24 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
         metrics=tuple(dict.fromkeys(c.metric for c in bad)),
         onset=Onset(start, float(before[-1]) if len(before) else start, start),
         evidence=Evidence(share, None, "counted in the log"),
-        remedies=(*(("roll_back",) if len(before) else ()), "precision", "grad_clip", "nan_visibility"),
+        remedies=_remedies(critic, masked, lasting),
         would_decide=()
         if lasting
         else ("whether the optimizer skipped those steps (optimizer state, loss-scaler log)",),
     )
+
+
+def _sound(run: Run) -> bool:
+    """Whether loss and gradient are logged and finite in every row, so that the weights cannot be poisoned."""
+    return all((column := run.get(m)) is not None and not column.nonfinite for m in ("loss.total", "grad.norm"))
+
+
+def _remedies(critic: bool, masked: bool, lasting: bool) -> tuple[str, ...]:
+    if critic:
+        return ("critic_warmup", "value_clip")
+    if masked:
+        return ("check_masks", "response_budget")
+    return (*(("roll_back",) if lasting else ()), "precision", "grad_clip", "nan_visibility")
 
 
 def _first(column: Column) -> float:

@@ -61,8 +61,8 @@ def no_learning(run: Run, limits: Limits) -> Answer:
     cause = "; the learning rate is 0 in every row" if off else ""
     return Finding(
         severity=Severity.CRITICAL if sure and not run.short else Severity.WARNING,
-        says=f"reward is {level:.3g} from start to end of {len(reward)} rows; if it moved at all, then by "
-        f"{shown.change_low:+.2g} to {shown.change_high:+.2g}{cause}",
+        says=f"reward stays near {level:.3g} for all {len(reward)} rows: its change lies between "
+        f"{shown.change_low:+.2g} and {shown.change_high:+.2g}, less than would matter{cause}",
         numbers={"level": level, "margin": margin, "change_low": shown.change_low, "change_high": shown.change_high},
         metrics=tuple(m for m in ("reward.mean", "eval.score", "optim.lr") if m in run),
         onset=Onset(float(reward.steps[0]), float(reward.steps[0]), float(reward.steps[0])),

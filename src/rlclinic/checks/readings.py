@@ -241,6 +241,9 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
         )
     c = share.finite
     level = now(run, c.values)
+    if at_least and level < limits.at("share", Severity.INFO):
+        says = "only rows in which every group is dead can be seen, and they are few; the share itself is not logged"
+        return Unexamined(("group.zero_var_frac",), says)
     reward = run.get("reward.mean")
     pay = now(run, reward.finite.values) if reward is not None and len(reward.finite) else None
     place = None if pay is None or run.reward_range is None else run.reward_range.share(pay)

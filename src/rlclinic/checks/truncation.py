@@ -36,11 +36,11 @@ def truncation(run: Run, limits: Limits) -> Finding:
         return episode
     longest = run.get("length.response.max")
     short = _ends_before(run, longest) if severity is not None and longest is not None else None
+    short = short or (_too_short(run) if severity is not None else None)
     if short is not None:
         return Finding(
             severity=Severity.INFO,
-            says=f"{share:.0%} of answers count as cut, but the longest takes {short} tokens: "
-            "they end, with another token than the end token",
+            says=f"{share:.0%} of answers count as cut, but {short}: they end, with another token than the end token",
             numbers={"share": share},
             metrics=("length.truncated_frac", "length.response.max"),
             evidence=Evidence(share, None, "longest answer against the configured limit"),
@@ -79,7 +79,16 @@ def _ends_before(run: Run, longest: Column) -> str | None:
     if limit is None or limit.key == longest.key or not size or not len(longest.finite):
         return None
     most = float(longest.finite.values.max())
-    return f"{most:.0f} of {size:.0f}" if most < 0.9 * size else None
+    return f"the longest takes {most:.0f} of {size:.0f} tokens" if most < 0.9 * size else None
+
+
+def _too_short(run: Run) -> str | None:
+    """Words for a mean length that is below what the cut answers alone would bring, were they as long as the longest."""
+    _, mean, most = run.paired("length.response.mean", "length.response.max")
+    _, cut, _ = run.paired("length.truncated_frac", "length.response.max")
+    if not len(mean) or len(cut) != len(mean) or float(np.median(mean - 0.9 * cut * most)) >= 0:
+        return None
+    return f"their mean length of {np.median(mean):.0f} is too short for that beside a longest of {np.median(most):.0f}"
 
 
 def _episode(cut: Column, limits: Limits) -> Finding | None:

@@ -302,12 +302,18 @@ def _implied(columns: Mapping[str, Column]) -> dict[str, Knob]:
     rate = columns.get("optim.lr")
     if rate is not None and len(rate.finite) and not rate.rounded_zero:
         used = rate.finite.values[rate.finite.values > 0]
-        # A rate that jumps or decays over decades has no one value to start from.
-        if len(used) and used.max() <= 3 * np.median(used):
+        constant = len(used) > 0 and used.max() <= 1.05 * used.min()
+        from_start = len(used) >= 20 and float(rate.finite.steps[0]) <= 0.05 * float(rate.finite.steps[-1])
+        # A rate that jumps or decays over decades has no one value to start from, nor has the end of a schedule.
+        if constant or (from_start and used.max() <= 3 * np.median(used)):
             found["learning_rate"] = Knob("learning_rate", float(f"{used.max():.4g}"), rate.key, "log")
     cut, longest = columns.get("length.truncated_frac"), columns.get("length.response.max")
     if cut is not None and longest is not None and len(longest.finite) and bool((cut.finite.values > 0).any()):
-        found["max_response_length"] = Knob("max_response_length", int(longest.finite.values.max()), longest.key, "log")
+        top = longest.finite.values
+        limit = float(top.max())
+        # Only a limit makes the longest answer the same whole number row after row.
+        if limit == int(limit) and float((top == limit).mean()) >= 0.8:
+            found["max_response_length"] = Knob("max_response_length", int(limit), longest.key, "log")
     return found
 
 

@@ -35,6 +35,8 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     meanings = {key: names.translate(key, framework, knobs) for key in log.series}
     time = timeline(log)
     warnings = list(time.warnings)
+    if log.step_source.startswith("row order") and log.rows:
+        warnings.append(Warn("row_order", "the log states no step: what is called a step here is a row"))
     moving = [s for key, s in log.series.items() if not _is_clock(meanings[key])]
     fresh = fresh_rows(log, moving)
     if not fresh.all():
