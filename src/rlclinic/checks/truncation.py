@@ -27,7 +27,7 @@ def truncation(run: Run, limits: Limits) -> Finding:
     share = now(run, cut.values)
     rows = max(1, len(cut) // 3 if run.short else len(cut) // 4)
     sure = lower_bound(share, rows * trials_per_row(cut.values))
-    severity = limits.grade("share", share) if sure > limits.at("share", Severity.WARNING) else None
+    severity = limits.grade("share", sure)
     gain = bought(run, since=float(cut.steps[0])) if severity is not None and not run.short else None
     begun = float(np.mean(cut.values[: max(1, len(cut) // 10)]))
     harmless = gain is not None and gain.rising and begun >= 0.8 * share
@@ -65,7 +65,9 @@ def truncation(run: Run, limits: Limits) -> Finding:
         ),
         onset=began,
         evidence=Evidence(
-            share, None, f"{rows} rows of about {trials_per_row(cut.values)} answers, Wilson lower bound"
+            share,
+            None,
+            f"{rows} row{'s' * (rows > 1)} of about {trials_per_row(cut.values)} answers, Wilson lower bound",
         ),
         remedies=remedies,
         would_decide=("20 prompts with four times the limit: do the answers end then?",) if severity else (),
