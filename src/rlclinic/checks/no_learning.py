@@ -42,7 +42,7 @@ def no_learning(run: Run, limits: Limits) -> Answer:
         moved.verdict == "none"
         and moved.p_value > limits["p_value"]
         and shown.flat is True
-        and 0.5 * abs(shown.change_low + shown.change_high) <= max(limits["margin"] * abs(level), 0.5 * noise)
+        and abs(shown.change) <= max(limits["margin"] * abs(level), 0.5 * noise)
         and lasting(reward, falling=False) is None
         and lasting(reward, falling=True) is None
         and not _moved(run.get("eval.score"))

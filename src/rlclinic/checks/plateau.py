@@ -86,7 +86,6 @@ def _flat_share(reward: Column, limits: Limits) -> float:
         tail = slice(n - k, n)
         shown = equivalence(reward.steps[tail], reward.values[tail], margin, limits["p_value"])
         # The likeliest change must be small in itself; the interval only has to stay within the noise.
-        likeliest = 0.5 * abs(shown.change_low + shown.change_high)
-        if shown.flat is True and likeliest <= limits["margin"] * scale:
+        if shown.flat is True and abs(shown.change) <= limits["margin"] * scale:
             best = share
     return best

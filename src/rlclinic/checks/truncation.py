@@ -20,13 +20,16 @@ from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late_mean, lower_bound, trials_per_row
 from rlclinic.stats.shift import longest_run
 
+_LONGER = ("response_budget", "soft_overlong_penalty")
+
 
 @check(page=__doc__, needs=["length.truncated_frac"], uses=["length.terminated.mean", "reward.mean"], since="0.1")
 def truncation(run: Run, limits: Limits) -> Finding:
     cut = run["length.truncated_frac"].finite
     share = now(run, cut.values)
     rows = max(1, len(cut) // 3 if run.short else len(cut) // 4)
-    sure = lower_bound(share, rows * trials_per_row(cut.values))
+    answers = trials_per_row(cut.values)
+    sure = lower_bound(share, rows * answers)
     severity = limits.grade("share", sure)
     gain = bought(run, since=float(cut.steps[0])) if severity is not None and not run.short else None
     begun = float(np.mean(cut.values[: max(1, len(cut) // 10)]))
@@ -54,12 +57,11 @@ def truncation(run: Run, limits: Limits) -> Finding:
         detail = f"; answers that end take {now(run, ended.finite.values):.0f} tokens"
     if limit:
         detail += f", limit {limit:.0f}" if detail else f"; limit {limit:.0f} tokens"
-    remedies = ("response_budget", "soft_overlong_penalty")
     return Finding(
         severity=severity,
         says=f"{share:.0%} of answers reach the length limit{detail}"
         + ("; the reward rises all the same" if harmless else ""),
-        numbers={"share": share, "at_least": sure, "first": float(np.mean(cut.values[: max(1, len(cut) // 10)]))},
+        numbers={"share": share, "at_least": sure, "first": begun},
         metrics=tuple(
             m for m in ("length.truncated_frac", "length.response.mean", "length.terminated.mean") if m in run
         ),
@@ -67,9 +69,9 @@ def truncation(run: Run, limits: Limits) -> Finding:
         evidence=Evidence(
             share,
             None,
-            f"{rows} row{'s' * (rows > 1)} of about {trials_per_row(cut.values)} answers, Wilson lower bound",
+            f"{rows} row{'s' * (rows > 1)} of about {answers} answers, Wilson lower bound",
         ),
-        remedies=remedies,
+        remedies=_LONGER,
         would_decide=("20 prompts with four times the limit: do the answers end then?",) if severity else (),
     )
 
@@ -108,5 +110,5 @@ def _episode(cut: Column, limits: Limits) -> Finding | None:
         metrics=("length.truncated_frac",),
         onset=Onset(first, first, first),
         evidence=Evidence(float(cut.values[inside].mean()), None, "longest stretch of rows above half"),
-        remedies=("response_budget", "soft_overlong_penalty"),
+        remedies=_LONGER,
     )

@@ -68,6 +68,11 @@ class Plateau(NamedTuple):
     change_high: float
     n_eff: float
 
+    @property
+    def change(self) -> float:
+        """The likeliest change over the run, in the metric's unit: the middle of its interval."""
+        return 0.5 * (self.change_low + self.change_high)
+
 
 def trend(
     steps: ArrayLike, values: ArrayLike, *, level: float = 0.01, floor: float = 0.0, share: bool = False
