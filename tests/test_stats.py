@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from scipy import signal, stats
+from scipy import stats
 
 from rlclinic.model import Onset
 from rlclinic.stats.curve import basis, reduce, running_median, smooth, tidy
@@ -41,8 +40,7 @@ from rlclinic.stats.shift import (
     steps_found,
 )
 from rlclinic.stats.trend import Trend, plateau, trend
-
-Array = NDArray[np.float64]
+from series import Array, axis, noise
 
 
 @pytest.fixture(autouse=True)
@@ -50,17 +48,6 @@ def _no_warnings() -> object:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
-
-
-def noise(rng: np.random.Generator, n: int, phi: float) -> Array:
-    """AR(1) with marginal standard deviation 1."""
-    burn = int(10 / (1 - phi)) if phi else 0
-    e = rng.standard_normal(n + burn) * math.sqrt(1 - phi * phi)
-    return np.asarray(signal.lfilter([1.0], [1.0, -phi], e)[burn:])
-
-
-def axis(n: int) -> Array:
-    return np.arange(n, dtype=np.float64)
 
 
 # ---------------------------------------------------------------- evidence
