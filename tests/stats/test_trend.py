@@ -1,0 +1,130 @@
+"""Trends and plateaus: known answers and measured error rates (rows A of the acceptance table)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlclinic.stats.trend import plateau, trend
+from series import Array, axis, noise
+
+
+def test_trend_known_answers() -> None:
+    rng = np.random.default_rng(0)
+    n = 400
+    rise = trend(axis(n), 0.2 + 0.3 * axis(n) / n + 0.05 * noise(rng, n, 0.5), share=True)
+    assert rise.verdict == "rising"
+    assert rise.change == pytest.approx(0.3, abs=0.06)
+    assert rise.sd == pytest.approx(0.05, rel=0.3)
+    fall = trend(axis(n) * 10, np.exp(-axis(n) / 60) + 0.02 * noise(rng, n, 0.5))
+    assert fall.verdict == "falling"
+    assert fall.start > 0.6 > 0.1 > fall.end
+    assert trend(axis(n), 5 + noise(rng, n, 0.5)).verdict == "none"
+    # Significant, yet under 10 % of the start level.
+    small = trend(axis(n), 100 + 4 * axis(n) / n + noise(rng, n, 0.0))
+    assert small.p_value < 1e-6
+    assert small.verdict == "none"
+    assert trend(axis(n), 100 + 4 * axis(n) / n + noise(rng, n, 0.0), floor=1.0, share=True).verdict == "rising"
+
+
+def test_trend_says_undecided_rather_than_none() -> None:
+    assert trend([], []).verdict == "undecided"
+    assert trend([1, 2, 3], [1.0, 2.0, 3.0]).verdict == "undecided"
+    walk = np.cumsum(np.random.default_rng(2).standard_normal(300))
+    assert trend(axis(300), walk).n_eff < 30
+    assert trend(axis(50), np.full(50, 3.0)).verdict == "none"
+
+
+@pytest.mark.parametrize("n", [12, 40, 400, 3000])
+def test_noise_free_series_are_decided(n: int) -> None:
+    assert trend(axis(n), axis(n)).verdict == "rising"
+    assert trend(axis(n), -axis(n)).verdict == "falling"
+    if n >= 400:
+        assert trend(axis(n), 1 / (1 + np.exp(-10 * (axis(n) / n - 0.4)))).verdict == "rising"
+
+
+def test_rank_sum_agrees_with_kendall() -> None:
+    rng = np.random.default_rng(4)
+    for n in (20, 333, 1500):
+        y = np.round(rng.standard_normal(n) * 3 + axis(n) / n)
+        expected = stats.kendalltau(axis(n), y, variant="c").statistic
+        m = len(np.unique(y))
+        s = expected * n * n * (m - 1) / (2 * m)
+        assert trend(axis(n), y).tau == pytest.approx(s / (n * (n - 1) / 2), rel=1e-9)
+
+
+def test_slope_agrees_with_theil_sen() -> None:
+    rng = np.random.default_rng(5)
+    y = 0.01 * axis(150) + noise(rng, 150, 0.3)
+    assert trend(axis(150), y).slope == pytest.approx(stats.theilslopes(y)[0], rel=1e-9)
+    y = 0.001 * axis(1000) + noise(rng, 1000, 0.0)
+    standard_error = 1.0 / math.sqrt(1000**3 / 12)
+    assert abs(trend(axis(1000), y).slope - stats.theilslopes(y)[0]) < 0.3 * standard_error
+
+
+def test_plateau() -> None:
+    rng = np.random.default_rng(6)
+    level = 0.7 + 0.02 * noise(rng, 300, 0.5)
+    flat = plateau(axis(300), level, margin=0.05)
+    assert flat.flat is True
+    assert flat.change_low < 0 < flat.change_high
+    assert flat.slope_low == pytest.approx(flat.change_low / 299)
+    assert plateau(axis(300), level, margin=0.001).flat is False
+    assert plateau(axis(300), level + axis(300) / 300, margin=0.05).flat is False
+    assert plateau([1, 2, 3], [1.0, 1.0, 1.0], margin=1.0).flat is None
+    assert plateau(axis(20), np.ones(20), margin=0.0).flat is True
+
+
+def share_found(repeats: int, seed: int, n: int, phi: float, curve: Array | float = 0.0) -> float:
+    rng = np.random.default_rng(seed)
+    return float(np.mean([trend(axis(n), curve + noise(rng, n, phi)).p_value < 0.01 for _ in range(repeats)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("phi", "n"), [(0.0, 60), (0.0, 400), (0.5, 60), (0.5, 100), (0.5, 400), (0.5, 1000)])
+def test_a1_trend_false_positives(phi: float, n: int) -> None:
+    assert share_found(600 if n < 1000 else 300, 9000 + n, n, phi) <= 0.015 + 0.003
+
+
+@pytest.mark.slow
+def test_a2_trend_false_positives_in_slow_noise() -> None:
+    assert share_found(400, 9100, 400, 0.9) <= 0.02
+
+
+@pytest.mark.slow
+def test_a3_trend_false_positives_in_slow_short_noise() -> None:
+    assert share_found(800, 9200, 60, 0.9) <= 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n", "limit"), [(400, 0.08), (2000, 0.025)])
+def test_a4_slow_noise_under_white_noise(n: int, limit: float) -> None:
+    rng = np.random.default_rng(9300 + n)
+    found = [
+        trend(axis(n), math.sqrt(0.5) * (noise(rng, n, 0.95) + noise(rng, n, 0.0))).p_value < 0.01 for _ in range(400)
+    ]
+    assert np.mean(found) <= limit
+
+
+@pytest.mark.slow
+def test_a5_trend_power() -> None:
+    f = axis(400) / 399
+    assert share_found(200, 9400, 400, 0.5, 2 * f) >= 0.95
+    assert share_found(100, 9401, 400, 0.5, 8 * np.exp(-4 * f)) >= 0.95
+    assert share_found(100, 9402, 400, 0.5, 10 / (1 + np.exp(-12 * (f - 0.4)))) >= 0.95
+
+
+@pytest.mark.slow
+def test_a6_trend_power_in_slow_noise() -> None:
+    assert share_found(150, 9500, 1000, 0.9, 4 * axis(1000) / 999) >= 0.95
+
+
+@pytest.mark.slow
+def test_a7_rows_logged_three_times() -> None:
+    rng = np.random.default_rng(9600)
+    steps = np.repeat(axis(200), 3)
+    found = [trend(steps, np.repeat(noise(rng, 200, 0.0), 3)).p_value < 0.01 for _ in range(400)]
+    assert np.mean(found) <= 0.02
