@@ -34,6 +34,7 @@ snapshots: $(STAMP)
 
 bench: $(STAMP)  ## speed and memory against rivals, in environments of their own
 	$(BIN)/python benchmarks/diagnose.py
+	$(BIN)/python benchmarks/stats.py
 
 clean:
 	rm -rf .venv

@@ -15,6 +15,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Scalar: TypeAlias = float | int | str | bool | None
 Status: TypeAlias = Literal["measured", "structural_zero", "filtered"]
 Tier: TypeAlias = Literal["certain", "likely", "hint"]
+Strength: TypeAlias = Literal["strong", "moderate", "weak"]
 OutcomeName: TypeAlias = Literal["examined", "unexamined", "not_applicable", "failed"]
 
 
@@ -285,11 +286,29 @@ class Onset:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Effect size first; ``p_value`` is corrected for autocorrelation and None where the log proves the fact."""
+    """Effect size first; ``p_value`` is corrected for autocorrelation and None where no chance is involved: the log shows
+    the fact, or two levels are far apart on every scale.
+
+    ``n`` points worth ``n_eff`` independent ones stand behind a p-value. ``diagnose`` fills the rest: ``q_value`` is
+    ``p_value`` corrected for all checks of the diagnosis, ``strength`` what a tested finding may claim.
+    """
 
     effect: float
     p_value: float | None
     method: str
+    n: int | None = None
+    n_eff: float | None = None
+    agreeing: bool | None = None
+    """Whether a second test or metric says the same; None when there is none that could."""
+    q_value: float | None = None
+    strength: Strength | None = None
+    equivalence: bool = False
+    """True when sameness was shown, not change: ``p_value`` is then that of a change as large as would matter."""
+
+    @property
+    def of_chance(self) -> bool:
+        """Whether noise alone makes such a finding now and then, so that many looks need a correction."""
+        return self.p_value is not None and not self.equivalence
 
 
 @dataclass(frozen=True)

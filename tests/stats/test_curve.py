@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import time
+import timeit
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlclinic.stats.curve import basis, reduce, running_median, smooth, tidy
 from rlclinic.stats.shift import (
     step_scan,
 )
 from rlclinic.stats.trend import trend
-from series import axis, noise
+from series import Array, axis, decay, noise
 
 
 def test_tidy_keeps_the_last_row_per_step() -> None:
@@ -46,17 +51,76 @@ def test_running_median() -> None:
     assert np.abs(wide - axis(5000))[100:-100].max() < 4.0
 
 
-def test_reduce_keeps_spikes_and_gaps() -> None:
-    y = np.zeros(20_000)
-    y[777] = 40.0
-    y[15_000:16_000] = math.nan
-    x, kept = reduce(axis(20_000), y, 400)
-    assert len(x) <= 410
-    assert np.nanmax(kept) == 40.0
-    assert np.isnan(kept).any()
+@pytest.mark.parametrize("seed", range(4))
+def test_reduce_keeps_spikes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y = noise(rng, 20_000, 0.5)
+    at = np.sort(rng.choice(20_000, 3, replace=False))
+    y[at] += rng.choice([-40.0, 40.0], 3)
+    x, kept = reduce(axis(20_000), y, 800)
+    assert 700 <= len(x) <= 800
+    assert np.isin(at, x).all()
+    np.testing.assert_array_equal(kept, y[x.astype(int)])
     assert (x[0], x[-1]) == (0.0, 19_999.0)
-    short = reduce([1, 2], [1.0, math.nan], 400)
-    assert len(short[0]) == 2
+    assert (np.diff(x) > 0).all()
+
+
+def test_reduce_keeps_gaps() -> None:
+    y = np.sin(axis(20_000) / 500)
+    y[15_000:16_000] = math.nan
+    y[3000] = math.inf
+    y[19_990:] = -math.inf
+    x, kept = reduce(axis(20_000), y, 400)
+    assert len(x) <= 400
+    assert x[np.isnan(kept)].tolist() == [15_500.0, 19_999.0]
+    near = x[~np.isnan(kept)]
+    assert near[near < 15_000].max() > 14_800
+    assert near[near > 16_000].min() < 16_200
+    every_other = np.where(axis(20_000) // 100 % 2 == 0, math.nan, 1.0)
+    x, kept = reduce(axis(20_000), every_other, 400)
+    assert len(x) <= 400
+    assert np.isnan(kept).sum() >= 99
+    x, kept = reduce(axis(900), np.full(900, math.nan), 100)
+    assert np.isnan(kept).all()
+    assert (x[0], x[-1]) == (0.0, 899.0)
+
+
+def test_reduce_leaves_short_series_alone() -> None:
+    y = np.array([1.0, math.nan, math.inf, 2.0])
+    for kept, given_ in zip(reduce(axis(4), y, 4), (axis(4), y), strict=True):
+        np.testing.assert_array_equal(kept, given_)
+    assert len(reduce([], [], 10)[0]) == 0
+
+
+@pytest.mark.parametrize("rate", [2.6, 9.0, 40.0])
+def test_reduce_draws_a_curve_as_well_as_even_points(rate: float) -> None:
+    y = decay(20_000, rate=rate)
+    even = np.linspace(0, 19_999, 400).astype(int)
+
+    def furthest(x: Array, drawn: Array) -> float:
+        return float(np.abs(np.interp(axis(20_000), x, drawn) - y).max())
+
+    assert furthest(*reduce(axis(20_000), y, 400)) <= 1.5 * furthest(even.astype(float), y[even])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([math.nan, math.inf, -7.5, 0.0, 1.0, 2.0, 40.0]), min_size=1, max_size=150),
+    st.integers(1, 60),
+    st.sampled_from([0.125, 1.0, 1024.0]),
+)
+def test_reduce_follows_units(values: list[float], most: int, pace: float) -> None:
+    y = np.array(values)
+    x, kept = reduce(axis(len(y)), y, most)
+    assert len(x) <= max(most, 8)
+    assert (x[0], x[-1]) == (0.0, len(y) - 1.0)
+    moved, rescaled = reduce(axis(len(y)) * pace + 5.0, y * 1024.0, most)
+    np.testing.assert_array_equal(moved, x * pace + 5.0)
+    np.testing.assert_array_equal(rescaled, kept * 1024.0)
+    if np.isfinite(y).any() and most >= 8:
+        finite = y[np.isfinite(y)]
+        assert finite[0] in kept
+        assert finite[-1] in kept
 
 
 def test_smooth_ignores_spikes_and_keeps_gaps() -> None:
@@ -66,6 +130,39 @@ def test_smooth_ignores_spikes_and_keeps_gaps() -> None:
     assert np.isnan(drawn[[120, 121]]).all()
     assert np.nanmax(drawn) == pytest.approx(1.0)
     assert np.isnan(smooth([math.nan], 5)).all()
+
+
+def test_a_spike_at_either_end_is_no_level() -> None:
+    y = np.sin(axis(100) / 30)
+    calm = smooth(y, 25)
+    y[[0, 99]] = 50.0
+    assert np.abs(smooth(y, 25) - calm).max() < 0.2
+
+
+def test_smooth_follows_a_jump_under_spikes() -> None:
+    """Statistics study, section 8: decay with a jump of 4 sd, AR(.5), 15 spikes of 8 to 60 sd; its robust Whittaker
+    smoother reaches .45, an exponential moving average 1.05."""
+    rng = np.random.default_rng(70)
+    f = axis(1000) / 999
+    truth = 10.0 * np.exp(-4.0 * f) + 4.0 * (f >= 0.6)
+    errors = []
+    for _ in range(20):
+        y = truth + noise(rng, 1000, 0.5)
+        y[rng.choice(1000, 15, replace=False)] += rng.uniform(8, 60, 15)
+        errors.append(math.sqrt(float(np.mean((smooth(y, 25) - truth) ** 2))))
+    assert np.mean(errors) <= 0.45
+
+
+@pytest.mark.slow
+def test_drawing_long_series_takes_no_time() -> None:
+    y = noise(np.random.default_rng(71), 20_000, 0.5)
+
+    def fastest(draw: Callable[[], object]) -> float:
+        return min(timeit.repeat(draw, timer=time.process_time, number=1, repeat=15))
+
+    assert fastest(lambda: smooth(y, 31)) <= 0.020
+    assert fastest(lambda: smooth(y, 500)) <= 0.020
+    assert fastest(lambda: reduce(axis(20_000), y, 800)) <= 0.010
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 9, 28])

@@ -104,13 +104,19 @@ def running_median(values: Floats, width: int) -> Floats:
 
 def smooth(values: ArrayLike, width: int) -> Floats:
     """(n,) curve for the eye: running median, then a moving mean of half the width. Non-finite values stay gaps (NaN)
-    and do not disturb their neighbours. No test may run on the result."""
+    and do not disturb their neighbours. No test may run on the result.
+
+    A ``width`` of 2.5 % of the points leaves an error of 0.37 sd on the curve of the statistics study, section 8 (a decay
+    with a jump of 4 sd, AR(.5), spikes), its robust Whittaker smoother 0.45, so nothing heavier is needed.
+    """
     y = np.asarray(values, dtype=np.float64).ravel()
     seen = np.isfinite(y)
     if not seen.any():
         return np.full(len(y), np.nan)
     z, centre, scale = standardise(y[seen])
-    z = running_median(z, width)
+    # Mirrored ends: a spike on the last point, repeated outwards, would be its own majority.
+    half = min(width, len(z)) // 2
+    z = running_median(np.pad(z, half, mode="reflect"), width)[half : half + len(z)]
     half = min(width, len(z)) // 4
     if half:
         total = np.concatenate(([0.0], np.cumsum(np.pad(z, half, mode="edge"))))
@@ -122,25 +128,64 @@ def smooth(values: ArrayLike, width: int) -> Floats:
 
 
 def reduce(steps: ArrayLike, values: ArrayLike, most: int) -> tuple[Floats, Floats]:
-    """At most about ``most`` of the points for drawing: the lowest and the highest of each bucket, the first and the
-    last point, and one NaN for a bucket without any finite value, so that spikes and gaps stay visible."""
+    """At most ``most`` (but at least 8) of the (n,) points for drawing, so that the line looks as if all were drawn.
+
+    Lowest and highest of small buckets, then largest triangles among those (MinMaxLTTB, Van der Donckt et al. 2023,
+    arXiv 2305.00332; triangles: Steinarsson 2013). First and last point stay, and one NaN for each gap as wide as the
+    mean distance between drawn points; shorter gaps close. ``steps`` must be finite and in order. A series of up to
+    ``most`` points comes back as it is.
+    """
     x = np.asarray(steps, dtype=np.float64).ravel()
     y = np.asarray(values, dtype=np.float64).ravel()
-    n = len(y)
-    if n <= max(most, 4):
+    n, most = len(y), max(most, 8)
+    if n <= most:
         return x.copy(), y.copy()
-    size = -(-n // max(1, (most - 2) // 2))
-    buckets = -(-n // size)
-    padded = np.full(buckets * size, np.nan)
-    padded[:n] = y
-    table = padded.reshape(buckets, size)
-    seen = np.isfinite(table)
-    start = np.arange(buckets) * size
-    low = start + np.where(seen, table, np.inf).argmin(axis=1)
-    high = start + np.where(seen, table, -np.inf).argmax(axis=1)
-    keep = np.zeros(n, dtype=bool)
-    keep[low] = keep[high] = keep[[0, n - 1]] = True
-    return x[keep], y[keep]
+    seen = np.isfinite(y)
+    gaps = _gaps(seen, -(-n // most))[: most // 2 - 2]
+    found = np.flatnonzero(seen)
+    found = found[_extremes(y[found], 2 * most)]
+    z, _, _ = standardise(y[found])
+    found = found[_largest_triangles(x[found], z, most - 2 - len(gaps))]
+    keep = np.unique(np.concatenate([[0, n - 1], gaps, found]))
+    return x[keep], np.where(seen[keep], y[keep], np.nan)
+
+
+def _gaps(seen: NDArray[np.bool_], least: int) -> NDArray[np.intp]:
+    """Middle of each run of at least ``least`` points without a value, widest first."""
+    edges = np.flatnonzero(np.diff(seen, prepend=True, append=True))
+    starts, ends = edges[::2], edges[1::2]
+    order = np.argsort(starts - ends, kind="stable")
+    wide = order[ends[order] - starts[order] >= least]
+    return np.asarray((starts[wide] + ends[wide]) // 2)
+
+
+def _extremes(values: Floats, buckets: int) -> NDArray[np.intp]:
+    """Indices of both ends and of the lowest and the highest value of each of at most ``buckets`` buckets."""
+    n = len(values)
+    size = -(-n // buckets)
+    if size <= 2:
+        return np.arange(n)
+    start = np.arange(0, n, size)
+    # The repeated last value behind the end is never the first extreme of its bucket.
+    table = np.pad(values, (0, len(start) * size - n), mode="edge").reshape(-1, size)
+    return np.unique(np.concatenate([[0, n - 1], start + table.argmin(axis=1), start + table.argmax(axis=1)]))
+
+
+def _largest_triangles(x: Floats, y: Floats, most: int) -> NDArray[np.intp]:
+    """Indices of both ends and of one point of each of ``most`` - 2 buckets: the one that spans the largest triangle
+    with the point kept before it and the mean of the next bucket."""
+    n = len(y)
+    if n <= most:
+        return np.arange(n)
+    edges = bin_edges(n - 2, most - 2)
+    after = [np.append(bin_means(v[1:-1], edges)[1:], v[-1]).tolist() for v in (x, y)]
+    edges, xs, ys = (edges + 1).tolist(), x.tolist(), y.tolist()
+    kept = [0]
+    for first, end, far, high in zip(edges[:-1], edges[1:], *after, strict=True):
+        left, low = xs[kept[-1]], ys[kept[-1]]
+        areas = [abs((left - far) * (ys[i] - low) - (left - xs[i]) * (high - low)) for i in range(first, end)]
+        kept.append(first + areas.index(max(areas)))
+    return np.array([*kept, n - 1])
 
 
 @dataclass(frozen=True, eq=False)

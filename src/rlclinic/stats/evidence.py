@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rlclinic.model import Floats
-from rlclinic.stats.curve import running_median
+from rlclinic.model import Floats, Strength
+from rlclinic.stats.curve import running_median, standardise
 from rlclinic.stats.once import once
 
 MAD_TO_SD = 1.482602218505602
@@ -194,6 +195,38 @@ def effective_size(residuals: Floats, *, fitted: int = 1) -> float:
     return len(residuals) / autocorrelation_time(residuals, fitted=fitted)
 
 
+class Interval(NamedTuple):
+    """A mean with its confidence interval and the independent observations it rests on."""
+
+    mean: float
+    low: float
+    high: float
+    n_eff: float
+
+
+def mean_interval(
+    values: Floats, *, level: float = 0.95, sides: Literal["both", "lower", "upper"] = "both"
+) -> Interval:
+    """Mean of (n,) values of a stationary autocorrelated series with its confidence interval at ``level``.
+
+    Student's t with n_eff - 1 degrees of freedom; the variance is that of the values, which around their own mean is
+    n_eff/(n_eff - 1) too small (statistics study, section 7). One-sided intervals are infinite on the other side, and
+    all are with fewer than two effective observations. Non-finite values are left out; NaN without any.
+    """
+    y = np.asarray(values, dtype=np.float64)
+    y = y[np.isfinite(y)]
+    if not len(y):
+        return Interval(math.nan, -math.inf, math.inf, 0.0)
+    z, centre, scale = standardise(y)
+    mean, half = centre + scale * float(z.mean()), math.inf
+    n_eff = effective_size(z - z.mean())
+    if n_eff >= 2.0:
+        tail = 0.5 * (1.0 - level) if sides == "both" else 1.0 - level
+        half = scale * student_quantile(tail, n_eff - 1.0) * float(z.std()) / math.sqrt(n_eff - 1.0)
+    low, high = (-math.inf if sides == "upper" else mean - half), (math.inf if sides == "lower" else mean + half)
+    return Interval(mean, low, high, n_eff)
+
+
 def benjamini_hochberg(p: ArrayLike) -> Floats:
     """(m,) q-values of m p-values (Benjamini and Hochberg 1995); a NaN stays NaN and does not count as a test."""
     values = np.asarray(p, dtype=np.float64).ravel()
@@ -205,3 +238,41 @@ def benjamini_hochberg(p: ArrayLike) -> Floats:
         scaled = values[order] * m / np.arange(1, m + 1)
         q[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
     return q
+
+
+def e_benjamini_hochberg(e: ArrayLike) -> Floats:
+    """(m,) q-values of m e-values, such as M/N of a sequential detector: Benjamini and Hochberg's of 1/e, which for
+    e-values holds under any dependence (Wang and Ramdas 2022, arXiv 2009.02824). A NaN stays NaN and does not count."""
+    values = np.asarray(e, dtype=np.float64).ravel()
+    return benjamini_hochberg(np.where(np.isnan(values), np.nan, 1.0 / np.fmax(values, 1.0)))
+
+
+def strength(
+    p_value: float | None,
+    q_value: float | None,
+    *,
+    effect: bool,
+    n: float,
+    n_eff: float,
+    estimated: bool = False,
+    agreeing: bool | None = None,
+) -> Strength | None:
+    """How much a finding may claim (statistics study, section 6); None: too little to be printed.
+
+    ``p_value`` None stands for a fact that the log proves (a NaN, a counted share): strong whatever else. ``q_value``:
+    ``p_value`` corrected for all checks of the run, None when it was not among them. ``effect``: whether the change is
+    large enough to matter; without it nothing is printed, however certain (section 1). ``n``, ``n_eff``: points and
+    effective observations; below 8 of these there is no verdict. ``estimated``: the quantity itself is an estimate.
+    ``agreeing``: whether a second detector or metric says the same, None when there is none that could.
+
+    Fewer than 100 points or an estimated quantity never make more than weak: at lag-one correlation 0.9 and 60 points
+    8 % of the verdicts at 1 % are false.
+    """
+    if p_value is None:
+        return "strong"
+    if not effect or n_eff < FEWEST:
+        return None
+    q = math.nan if q_value is None else q_value
+    if q <= 0.05 and n >= 100 and not estimated:
+        return "strong" if q <= 0.01 and n_eff >= 15.0 and agreeing is not False else "moderate"
+    return "weak" if p_value <= 0.01 or q <= 0.05 else None
