@@ -451,7 +451,7 @@ def test_a_consequence_of_something_harmless_has_its_own_change():
         ("likely", Evidence(1, None, "step against a smooth curve, BIC, AR(1)-whitened"), "no smooth curve", "BIC"),
         ("likely", Evidence(1, 1e-9, "trend test"), "p < 1e-6", "1e-9"),
         ("likely", Evidence(1, 0.32, "trend after the best stretch, or a step that holds"), "that holds", "p = 0"),
-        ("likely", Evidence(1, 0.05, "equivalence: the interval"), "at the 5 % level", "p ="),
+        ("likely", Evidence(1, 0.05, "equivalence: the interval", equivalence=True), "at the 5 % level", "p ="),
     ],
 )
 def test_evidence_is_said_in_plain_words(tier, evidence, says, not_said):
@@ -674,7 +674,9 @@ def test_json_says_what_the_contract_promises():
     assert form["run"]["knobs"]["clip_high"]["value"] == "Infinity"
     assert form["run"]["knobs"]["group_size"] == {"value": 8, "key": "num_generations", "from": "config"}
     assert form["findings"][0]["numbers"] == {"first": 304.0, "value": "NaN", "largest": "Infinity"}
-    assert form["findings"][0]["evidence"] == {"effect": "Infinity", "p_value": None, "method": "the value itself"}
+    evidence = form["findings"][0]["evidence"]
+    assert (evidence["effect"], evidence["p_value"], evidence["method"]) == ("Infinity", None, "the value itself")
+    assert (evidence["q_value"], evidence["strength"]) == (None, None)
     assert form["findings"][0]["forecast"] is form["findings"][0]["rollback"] is form["findings"][0]["cost"] is None
     outcomes = {c["check"]: (c["outcome"], c["severity"]) for c in form["checks"]}
     assert outcomes["truncation"] == ("examined", "none")

@@ -299,7 +299,7 @@ class Evidence:
     n: int | None = None
     n_eff: float | None = None
     agreeing: bool | None = None
-    """Whether a second test or metric says the same; None when there is none that could."""
+    """True when a second test says the same, False when it says otherwise; None when it says nothing."""
     q_value: float | None = None
     strength: Strength | None = None
     equivalence: bool = False

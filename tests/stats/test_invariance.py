@@ -20,7 +20,7 @@ from rlclinic.stats.shift import (
     step_scan,
     steps_found,
 )
-from rlclinic.stats.trend import Trend, plateau, trend
+from rlclinic.stats.trend import Acceleration, Trend, acceleration, plateau, trend
 from series import Array, axis, noise
 
 HOSTILE: dict[str, list[float]] = {
@@ -54,6 +54,9 @@ def test_degenerate_series_never_raise(name: str) -> None:
     assert found.verdict in {"rising", "falling", "none", "undecided"}
     assert 0.0 <= found.p_value <= 1.0
     plateau(steps, values, 1.0)
+    bent = acceleration(steps, values)
+    assert bent.verdict in {"speeding_up", "slowing_down", "steady", "undecided"}
+    assert 0.0 <= bent.p_value <= 1.0
     step_scan(steps, values)
     steps_found(steps, values)
     spikes(steps, values)
@@ -74,6 +77,7 @@ def test_any_floats_never_raise(values: list[float], repeats: int) -> None:
     steps = axis(len(values)) // (repeats + 1)
     trend(steps, values)
     plateau(steps, values, 1.0)
+    acceleration(steps, values)
     step_scan(steps, values)
     spikes(steps, values)
     lasting_change(steps, values)
@@ -150,6 +154,104 @@ def test_rows_logged_again_change_nothing(y: Array, seed: int) -> None:
     assert step_scan(steps, values) == step_scan(x, y)
     assert lasting_change(steps, values) == lasting_change(x, y)
     assert plateau(steps, values, 1.0) == plateau(x, y, 1.0)
+    assert acceleration(steps, values) == acceleration(x, y)
+
+
+def decided(found: Acceleration) -> bool:
+    """Far enough from every limit that rounding cannot move the verdict."""
+    margin = max(found.sd, 0.25 * abs(found.early + found.late))
+    near = (
+        [abs(found.late - found.early) / margin, -found.gain_low / margin, found.gain_high / margin] if margin else []
+    )
+    near += [found.p_value / 0.01, found.n_eff / 8.0]
+    return all(not math.isfinite(value) or abs(value - 1.0) > 1e-6 for value in near)
+
+
+@settings(max_examples=40, deadline=None)
+@given(some_series, st.sampled_from([1e-12, 0.5, -1.0, -1024.0, 1e9]), st.sampled_from([0.0, 3.0, -50.0]))
+def test_unit_origin_and_sign_do_not_change_what_a_drift_gains(y: Array, scale: float, shift: float) -> None:
+    x = axis(len(y))
+    plain, moved = acceleration(x, y), acceleration(7 * x + 3, scale * (y + shift))
+    assume(decided(plain))
+    assert moved.verdict == plain.verdict
+    assert moved.p_value == pytest.approx(plain.p_value, rel=1e-4)
+    assert moved.early == pytest.approx(scale * plain.early, rel=1e-5, abs=1e-9 * abs(scale))
+    assert moved.late == pytest.approx(scale * plain.late, rel=1e-5, abs=1e-9 * abs(scale))
+    assert moved.gain_high == pytest.approx(abs(scale) * plain.gain_high, rel=1e-5, abs=1e-9 * abs(scale))
+
+
+@settings(max_examples=40, deadline=None)
+@given(some_series, st.booleans())
+def test_backwards_a_drift_that_sped_up_slows_down(y: Array, irregular: bool) -> None:
+    x = np.cumsum(1.0 + np.arange(len(y)) % 7) if irregular else axis(len(y))
+    plain = acceleration(x, y)
+    assume(decided(plain))
+    backwards = acceleration(x[-1] - x[::-1], y[::-1])
+    swap = {"speeding_up": "slowing_down", "slowing_down": "speeding_up"}
+    # Blocks of residuals are counted from the end of a series, so that its autocorrelation time differs backwards.
+    same = {plain.verdict, swap.get(plain.verdict, plain.verdict)}
+    if backwards.n_eff == pytest.approx(plain.n_eff, rel=1e-9):
+        assert backwards.verdict == swap.get(plain.verdict, plain.verdict)
+        assert backwards.p_value == pytest.approx(plain.p_value, rel=1e-6, abs=1e-12)
+    assert backwards.verdict in same | {"undecided", "steady"}
+    assert backwards.verdict != plain.verdict or plain.verdict not in swap
+
+
+@settings(max_examples=40, deadline=None)
+@given(some_series, st.sampled_from([1e-6, 0.5, 3.0]), st.sampled_from([0.0, 7.0]))
+def test_plateau_follows_unit_origin_and_direction(y: Array, scale: float, shift: float) -> None:
+    x = axis(len(y))
+    plain = plateau(x, y, 1.0)
+    moved = plateau(5 * x - 8, scale * (y + shift), scale)
+    assert moved.change_low == pytest.approx(scale * plain.change_low, rel=1e-5, abs=1e-9 * scale)
+    assert moved.slope_high * 5 == pytest.approx(scale * plain.slope_high, rel=1e-5, abs=1e-9 * scale)
+    mirrored = plateau(x, -y, 1.0)
+    assert (mirrored.change_low, mirrored.change_high) == pytest.approx(
+        (-plain.change_high, -plain.change_low), rel=1e-6
+    )
+    near = [abs(abs(end) - 1.0) for end in (plain.change_low, plain.change_high)]
+    if min(near) > 1e-6:
+        assert moved.flat == plain.flat == mirrored.flat
+
+
+@settings(max_examples=30, deadline=None)
+@given(some_series, st.integers(0, 1000))
+def test_only_the_order_of_irregular_steps_moves_the_rank_test(y: Array, seed: int) -> None:
+    gaps = np.random.default_rng(seed).integers(1, 30, len(y))
+    even, uneven = trend(axis(len(y)), y), trend(np.cumsum(gaps), y)
+    assert uneven.tau == even.tau
+    assert (uneven.start, uneven.end, uneven.n) == (even.start, even.end, even.n)
+    before, after = step_scan(axis(len(y)), y), step_scan(np.cumsum(gaps), y)
+    assert (before is None) == (after is None)
+    if before is not None and after is not None:
+        assert (after.before, after.after, after.jump) == (before.before, before.after, before.jump)
+    assert lasting_change(np.cumsum(gaps), y).p_value == lasting_change(axis(len(y)), y).p_value
+
+
+@settings(max_examples=30, deadline=None)
+@given(some_series, st.integers(2, 12))
+def test_a_value_held_until_the_next_one_counts_once(y: Array, held: int) -> None:
+    first = axis(len(y)) * held
+    steps, values = axis(len(y) * held), np.repeat(y, held)
+    assert trend(steps, values) == trend(first, y)
+    assert acceleration(steps, values) == acceleration(first, y)
+    assert plateau(steps, values, 1.0) == plateau(first, y, 1.0)
+    assert step_scan(steps, values) == step_scan(first, y)
+    assert lasting_change(steps, values) == lasting_change(first, y)
+
+
+@settings(max_examples=30, deadline=None)
+@given(some_series, st.integers(0, 1000))
+def test_the_order_of_rows_and_gaps_of_nan_do_not_matter(y: Array, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = axis(len(y))
+    steps = np.concatenate((x, x[:10] + 0.5))
+    values = np.concatenate((y, np.full(10, math.nan)))
+    order = rng.permutation(len(steps))
+    assert trend(steps[order], values[order]) == trend(x, y)
+    assert acceleration(steps[order], values[order]) == acceleration(x, y)
+    assert step_scan(steps[order], values[order]) == step_scan(x, y)
+    assert lasting_change(steps[order], values[order]) == lasting_change(x, y)
 
 
 @settings(max_examples=25, deadline=None)
@@ -159,6 +261,15 @@ def test_every_second_row_tells_the_same_story(seed: int, phi: float, size: floa
     expected = "rising" if size > 0 else "falling"
     assert trend(axis(400), y, share=True).verdict == expected
     assert trend(axis(400)[::2], y[::2], share=True).verdict == expected
+    bent = noise(np.random.default_rng(seed + 1), 400, phi) + 3 * size * (axis(400) / 400) ** 4
+    assert acceleration(axis(400), bent).verdict == "speeding_up"
+    assert acceleration(axis(400)[::2], bent[::2]).verdict == "speeding_up"
+    jump = noise(np.random.default_rng(seed + 2), 400, 0.0) + size * (axis(400) >= 240)
+    for every in (1, 2):
+        found = step_scan(axis(400)[::every], jump[::every])
+        assert found is not None
+        assert abs(found.step - 240) <= 4
+        assert lasting_change(axis(400)[::every], jump[::every]).p_value < 0.01
 
 
 @pytest.mark.slow

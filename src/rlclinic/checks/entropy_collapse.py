@@ -14,7 +14,7 @@ start at 0.1 to 0.6 nat; a low entropy that never moved is not a collapse.
 
 from rlclinic.checks.form import Limits, check
 from rlclinic.checks.readings import bought, lasting
-from rlclinic.model import Evidence, Finding, Run, Severity
+from rlclinic.model import Finding, Run, Severity
 from rlclinic.stats.level import late
 
 
@@ -47,7 +47,7 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
         numbers={"late": now, "ratio": ratio, **({"early": fall.early} if fall is not None else {})},
         metrics=("entropy.mean",),
         onset=fall.onset if fall is not None else None,
-        evidence=Evidence(1 - ratio, fall.p_value, fall.method) if fall is not None else None,
+        evidence=fall.sized(1 - ratio) if fall is not None else None,
         remedies=("roll_back", *cures) if deterministic is not None else cures,
         would_decide=() if "eval.score" in run else ("a held-out score: does the certainty still buy anything?",),
     )

@@ -53,7 +53,7 @@ def entropy_rise(run: Run, limits: Limits) -> Finding:
         numbers={"early": rise.early, "late": rise.late, "ratio": ratio},
         metrics=tuple(m for m in ("entropy.mean", "reward.mean", "eval.score") if m in run),
         onset=rise.onset,
-        evidence=Evidence(ratio - 1, rise.p_value, rise.method),
+        evidence=rise.sized(ratio - 1),
         remedies=("entropy_bonus_off",) if bonus > 0 else ("lower_learning_rate", "dual_clip", "rollout_is_correction"),
         would_decide=() if bonus or "entropy_coef" in run.knobs else ("the entropy coefficient of the run",),
     )

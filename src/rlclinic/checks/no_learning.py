@@ -66,7 +66,7 @@ def no_learning(run: Run, limits: Limits) -> Answer:
         numbers={"level": level, "margin": margin, "change_low": shown.change_low, "change_high": shown.change_high},
         metrics=tuple(m for m in ("reward.mean", "eval.score", "optim.lr") if m in run),
         onset=Onset(float(reward.steps[0]), float(reward.steps[0]), float(reward.steps[0])),
-        evidence=Evidence(margin, 0.05, "no trend, no step, and equivalence over the whole run"),
+        evidence=Evidence(margin, 0.05, "no trend, no step, and equivalence over the whole run", equivalence=True),
         remedies=("set_learning_rate",) if off else ("score_gold_answers", "check_adapter", "raise_learning_rate"),
         would_decide=() if "eval.score" in run else ("a held-out score",),
     )

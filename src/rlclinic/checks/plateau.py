@@ -58,7 +58,9 @@ def plateau(run: Run, limits: Limits) -> Answer:
         numbers={"flat": flat, "level": level, "left": left, "learned": float(learned)},
         metrics=tuple(m for m in ("reward.mean", "eval.score") if m in run),
         onset=Onset(start, max(float(reward.steps[0]), start - 0.1 * span), start + 0.1 * span),
-        evidence=Evidence(flat, limits["p_value"], "equivalence: the interval of the change lies inside the margin"),
+        evidence=Evidence(
+            flat, limits["p_value"], "equivalence: the interval of the change lies inside the margin", equivalence=True
+        ),
         remedies=("harder_data", "larger_groups", *(("lr_schedule",) if _decays(run) else ()), "stop_here"),
         would_decide=() if held_out is not None else ("a held-out score",),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -32,13 +32,17 @@ class Lasting:
     snr: float
     """Size of the change in standard deviations of the row-to-row noise."""
     onset: Onset
-    p_value: float | None
-    method: str
+    evidence: Evidence
+    """Its effect is ``snr``; ``sized`` puts the effect of a check in its place."""
     abrupt: bool
 
     @property
     def change(self) -> float:
         return self.late - self.early
+
+    def sized(self, effect: float) -> Evidence:
+        """The evidence for a check that grades on another effect."""
+        return replace(self.evidence, effect=effect)
 
 
 def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | None:
@@ -62,16 +66,18 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
     slope = trend(c.steps, c.values, level=level)
     by_trend = slope.verdict == ("falling" if falling else "rising")
     by_windows = windows.p_value is not None and windows.p_value <= level and sign * windows.change > 0
+    agreeing = bool(held), by_trend, by_windows
     if held:
         first = max(held, key=lambda s: abs(s.jump))
         before = float(np.median(c.values[c.steps < first.step]))
+        snr = abs(now - before) / first.sd if first.sd > 0 else float("inf")
+        method = "step against a smooth curve, BIC, AR(1)-whitened"
         return Lasting(
             early=before,
             late=now,
-            snr=abs(now - before) / first.sd if first.sd > 0 else float("inf"),
+            snr=snr,
             onset=Onset(first.step, first.low, first.high),
-            p_value=windows.p_value if by_windows else None,
-            method="step against a smooth curve, BIC, AR(1)-whitened",
+            evidence=Evidence(snr, first.p_value, method, n=len(c), agreeing=sum(agreeing) > 1 or None),
             abrupt=True,
         )
     if not by_trend and not (by_windows and windows.snr >= 1.0):
@@ -84,13 +90,17 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
     now = late(c.values, 0.1, 5)  # a drift is still under way: its end, not the middle of its last quarter
     if sign * (now - before) <= 0:
         return None
+    snr = max(slope.snr, windows.snr)
+    method = "trend test" if by_trend else "early against late window"
+    p_value = slope.p_value if by_trend else windows.p_value
+    # The windows hold two fifths of the run; the gate is on what the whole run is worth.
+    n_eff = slope.n_eff if by_trend else windows.n_eff / 0.4
     return Lasting(
         early=before,
         late=now,
-        snr=max(slope.snr, windows.snr),
+        snr=snr,
         onset=began,
-        p_value=slope.p_value if by_trend else windows.p_value,
-        method="trend test" if by_trend else "early against late window",
+        evidence=Evidence(snr, p_value, method, n=len(c), n_eff=n_eff, agreeing=sum(agreeing) > 1 or None),
         abrupt=False,
     )
 
@@ -102,13 +112,13 @@ def _by_separation(c: Column, falling: bool) -> Lasting | None:
         sharp, abrupt = apart(c.steps, c.values, falling=falling), False
     if sharp is None or sharp.size < SHARP:
         return None
+    method = "every later value lies beyond every earlier one" if abrupt else "first and last third do not overlap"
     return Lasting(
         early=sharp.before,
         late=sharp.after,
         snr=sharp.size,
         onset=sharp.onset,
-        p_value=None,
-        method="every later value lies beyond every earlier one" if abrupt else "first and last third do not overlap",
+        evidence=Evidence(sharp.size, None, method, n=len(c)),
         abrupt=abrupt,
     )
 
@@ -144,7 +154,7 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
         if len(c) < 20:  # evaluations lie far apart, so ranks of a few may be taken as independent
             split = apart(c.steps, c.values, falling=last < first)
             drift = rank_p(c.values) <= level or (split is not None and abs(last - first) > 0.3 * abs(first))
-        p_value, sd = mean_difference(c.values[:third], c.values[-third:])
+        p_value, sd, _ = mean_difference(c.values[:third], c.values[-third:])
         sure = drift or (p_value <= level and abs(last - first) > (0.5 * sd if len(c) >= 12 else 0.0))
         rising, falling = sure and last > first, sure and last < first
         if sure:

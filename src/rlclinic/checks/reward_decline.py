@@ -10,13 +10,16 @@ The run is getting worse while it spends; the best checkpoint lies behind.
 The data became harder at that step (a curriculum stage), or the reward itself was changed.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
 from rlclinic.checks.readings import LEAST, lasting
-from rlclinic.model import Evidence, Finding, Onset, Run, Severity
-from rlclinic.stats.level import held, late, mean_difference, rank_p
-from rlclinic.stats.shift import onset, steps_found
+from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.coupling import fall, questions_behind
+from rlclinic.stats.level import held, late, mean_difference
+from rlclinic.stats.shift import Shift, onset, steps_found
 from rlclinic.stats.trend import trend
 
 
@@ -26,16 +29,10 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
     means, width = held(reward.values)
     best = int(np.argmax(means[: max(1, len(means) - width)]))
     peak, level = float(means[best]), late(reward.values, 0.15)
-    tail = reward.values[-max(5, int(0.15 * len(reward))) :]
     after = slice(best, len(reward))
     drops = [s for s in steps_found(reward.steps[after], reward.values[after]) if s.jump < 0]
-    p_value, sd = mean_difference(reward.values[best : best + width], tail)
-    slope = trend(reward.steps[after], reward.values[after], level=limits["p_value"])
-    shown = slope.verdict == "falling" or any(s.before - level >= 0.5 * -s.jump for s in drops)
-    # Two short windows say little about slow noise: alone they count only when far apart on every scale.
-    apart = peak - level > max(limits["windows"] * sd, limits["few"] * abs(peak))
-    shown = shown or (p_value <= limits["p_windows"] and apart)
-    real = shown and peak - level > limits["noise"] * sd
+    tests, sd = _shown(reward, best, width, drops, peak - level, limits)
+    real = bool(tests) and peak - level > limits["noise"] * sd
     few = len(reward) < LEAST
     sharp = None if real else lasting(reward.since(float(reward.steps[best])) if few else reward, falling=True)
     if few and sharp is not None and (peak - sharp.late) < limits["few"] * peak:
@@ -72,32 +69,62 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
         numbers={"peak": peak, "late": level, "share": share},
         metrics=("reward.mean",),
         onset=since,
-        evidence=Evidence(share, slope.p_value, "trend after the best stretch, or a step that holds"),
+        evidence=_best(tests, share) if sharp is None else sharp.sized(share),
         remedies=("roll_back", "lower_learning_rate", "kl_coefficient"),
         would_decide=("whether data or reward changed at that step",),
     )
 
 
+def _shown(
+    reward: Column, best: int, width: int, drops: list[Shift], lost: float, limits: Limits
+) -> tuple[list[Evidence], float]:
+    """Every test by which the reward fell after its best stretch, and the noise inside the two stretches compared."""
+    after = reward.since(float(reward.steps[best]))
+    tests = [
+        Evidence(s.size, s.p_value, "a step after the best stretch that holds", n=len(after))
+        for s in drops
+        if s.before - late(reward.values, 0.15) >= 0.5 * -s.jump
+    ]
+    slope = trend(after.steps, after.values, level=limits["p_value"])
+    if slope.verdict == "falling":
+        tests.append(Evidence(slope.snr, slope.p_value, "trend after the best stretch", n=slope.n, n_eff=slope.n_eff))
+    tail = reward.values[-max(5, int(0.15 * len(reward))) :]
+    stretch = reward.values[best : best + width]
+    p_value, sd, n_eff = mean_difference(stretch, tail)
+    # Two short windows say little about slow noise: alone they count only when far apart on every scale.
+    if p_value <= limits["p_windows"] and lost > max(
+        limits["windows"] * sd, limits["few"] * abs(float(stretch.mean()))
+    ):
+        tests.append(
+            Evidence(lost / sd if sd > 0 else np.inf, p_value, "best stretch against the last", len(reward), n_eff)
+        )
+    return tests, sd
+
+
+def _best(tests: list[Evidence], share: float) -> Evidence:
+    """The likeliest of several tests, at the price of having had three."""
+    first = min(tests, key=lambda test: test.p_value or 0.0)
+    agreeing = True if len(tests) > 1 else None
+    return replace(first, effect=share, p_value=min(1.0, 3.0 * (first.p_value or 0.0)), agreeing=agreeing)
+
+
 def _held_out(run: Run, limits: Limits) -> Finding | None:
-    """The same for the held-out score while the training reward holds; six evaluations at least, ranks after the best."""
+    """The same for the held-out score while the training reward holds."""
     score = run.get("eval.score")
-    if score is None or len(score.finite) < 6:
+    if score is None:
         return None
     c = score.finite
-    pairs = (c.values[1:] + c.values[:-1]) / 2
-    best = int(np.argmax(pairs[: max(1, len(pairs) - 2)]))
-    peak, level = float(pairs[best]), float(np.median(c.values[-3:]))
-    share = (peak - level) / abs(peak) if peak else 0.0
-    p_value = rank_p(c.values[best:])
-    if share < limits["held_out"] or p_value > limits["p_held_out"]:
+    lost = fall(c.steps, c.values, questions=questions_behind(c.values))
+    share = lost.drop / abs(lost.peak) if lost.peak else 0.0
+    if lost.rollback is None or not (share >= limits["held_out"] and lost.p_value <= limits["p_held_out"]):
         return None
     return Finding(
         severity=Severity.WARNING,
-        says=f"held-out score fell from {peak:.3g} to {level:.3g} while the training reward held",
-        numbers={"peak": peak, "late": level, "share": share},
+        says=f"held-out score fell from {lost.peak:.3g} to {lost.late:.3g} while the training reward held",
+        numbers={"peak": lost.peak, "late": lost.late, "share": share},
         metrics=("eval.score", "reward.mean"),
-        onset=Onset(float(c.steps[best + 1]), float(c.steps[best]), float(c.steps[min(best + 3, len(c) - 1)])),
-        evidence=Evidence(share, p_value, "rank test on the evaluations after the best two"),
+        onset=lost.rollback,
+        evidence=Evidence(share, lost.p_value, "order-restricted test of a rise that turns into a fall", n=lost.m),
         remedies=("roll_back", "audit_verifier", "lower_learning_rate"),
         would_decide=("the answers with the highest reward since then",),
     )

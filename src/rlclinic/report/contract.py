@@ -93,8 +93,15 @@ class OnsetForm(TypedDict):
 
 
 class EvidenceForm(TypedDict):
+    """``p_value`` is corrected for autocorrelation, ``q_value`` also for all checks of the diagnosis; both are null where
+    the log itself shows the fact, and ``strength`` is then null too: it weighs tests alone."""
+
     effect: Number
     p_value: Number | None
+    q_value: Number | None
+    n: int | None
+    n_eff: Number | None
+    strength: Literal["strong", "moderate", "weak"] | None
     method: str
 
 
@@ -311,6 +318,10 @@ def _finding(finding: Finding) -> FindingForm | None:
         else {
             "effect": _number(evidence.effect),
             "p_value": None if evidence.p_value is None else _number(evidence.p_value),
+            "q_value": None if evidence.q_value is None else _number(evidence.q_value),
+            "n": evidence.n,
+            "n_eff": None if evidence.n_eff is None else _number(evidence.n_eff),
+            "strength": evidence.strength,
             "method": evidence.method,
         },
         "forecast": None,

@@ -220,13 +220,15 @@ def _evidence(finding: Finding) -> str:
         method = f"{method}, {number(round(evidence.effect))} times the noise"
     if evidence.p_value is None:
         open_end = "assumed" in evidence.method or "not known" in evidence.method
-        sure = finding.tier == "certain" and not open_end
-        return f"the log itself proves it: {method}" if sure else method
-    if "equivalence" in evidence.method:
+        proven = finding.tier == "certain" and not open_end
+        return f"the log itself proves it: {method}" if proven else method
+    if evidence.equivalence:
         return f"{method}, at the {100 * evidence.p_value:.3g} % level"
     if evidence.p_value > _NO_CHANCE:
         return method
-    return f"{method}, p {'< 1e-6' if evidence.p_value < 1e-6 else '= ' + number(evidence.p_value)}"
+    few = f" from {evidence.n} points" if evidence.strength == "weak" and evidence.n is not None else ""
+    sure = f"{evidence.strength}{few}: " if evidence.strength is not None else ""
+    return f"{sure}{method}, p {'< 1e-6' if evidence.p_value < 1e-6 else '= ' + number(evidence.p_value)}"
 
 
 def _columns(run: Run, metrics: Sequence[str]) -> list[tuple[str, Column]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from rlclinic.model import Floats
@@ -41,13 +43,19 @@ def held(values: Floats, share: float = EARLY, least: int = 5) -> tuple[Floats, 
     return means, width
 
 
-def mean_difference(first: Floats, second: Floats) -> tuple[float, float]:
-    """(p, sd): two-sided p-value of a difference of means of two windows (n,), (m,), and the noise inside them.
+class Difference(NamedTuple):
+    """Two windows compared: two-sided p-value of their means, noise inside them, and what both are worth together."""
 
-    Welch's t with the effective sizes of the windows around their own lines; 1.0 with fewer than two points in either.
-    """
+    p_value: float
+    sd: float
+    n_eff: float
+
+
+def mean_difference(first: Floats, second: Floats) -> Difference:
+    """Welch's t of two windows (n,), (m,) with their effective sizes around their own lines; p is 1 with fewer than two
+    points in either."""
     if len(first) < 2 or len(second) < 2:
-        return 1.0, 0.0
+        return Difference(1.0, 0.0, float(len(first) + len(second)))
     parts = [(w, _around_line(w)) for w in (first, second)]
     sizes = [max(1.0, effective_size(r, fitted=2)) if len(w) >= 8 else float(len(w)) for w, r in parts]
     noise = [max(spread(r), float(np.std(r, ddof=min(2, len(r) - 1)))) for _, r in parts]
@@ -55,9 +63,10 @@ def mean_difference(first: Floats, second: Floats) -> tuple[float, float]:
     sd = float(np.sqrt(np.mean(np.square(noise))))
     difference = float(second.mean() - first.mean())
     if error <= 0.0:
-        return (0.0 if difference else 1.0), sd
+        return Difference(0.0 if difference else 1.0, sd, sum(sizes))
     freedom = error * error / sum((s * s / n) ** 2 / max(n - 1, 1.0) for s, n in zip(noise, sizes, strict=True))
-    return min(1.0, 2.0 * student_tail(abs(difference) / float(np.sqrt(error)), max(1.0, freedom))), sd
+    p_value = min(1.0, 2.0 * student_tail(abs(difference) / float(np.sqrt(error)), max(1.0, freedom)))
+    return Difference(p_value, sd, sum(sizes))
 
 
 def rank_p(values: Floats) -> float:

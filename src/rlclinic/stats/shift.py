@@ -20,7 +20,6 @@ from rlclinic.stats.curve import (
     shapes,
     standardise,
     tidy,
-    whiten,
 )
 from rlclinic.stats.evidence import (
     autocorrelation_time,
@@ -31,25 +30,36 @@ from rlclinic.stats.evidence import (
     student_tail,
 )
 from rlclinic.stats.once import once
+from rlclinic.stats.scan import (
+    HOPELESS,
+    LEAST_GAIN,
+    Candidate,
+    Place,
+    beside,
+    best_step,
+    candidate,
+    curves,
+    cut,
+    event,
+    margin,
+    places_of,
+    race,
+    richer_than,
+    visible,
+)
 
-_COLUMNS = (2, 4, 6, 9, 13, 19, 28)
-_RICHER = (*_COLUMNS, 40, 56)
-_LEAST_GAIN = 6.0
-"""BIC difference a step must win, and, times the noise variance, the loss of fit that its location interval allows
-(statistics study, section 2)."""
-_HOPELESS = 40.0
-"""BIC lag from which a curve is not fitted again after the residuals were cut (ours, for speed)."""
 _LEAST_JUMP = 2.5
 """Noise standard deviations of the smallest step (statistics study, section 2)."""
+_LEVEL = 0.01
+"""Largest p-value of a step over all positions (statistics study, section 2)."""
 _FEWEST = 24
 """Points below which no step is looked for (ours: with fewer, not even a straight line is left on both sides)."""
-_LONG = 100
-"""Points below which a step must survive the second richer curve instead of the first (ours: false alarms on steep but
-smooth curves of 40 to 60 points fall from about 9 to 4 %, for a sixth of the power)."""
+_SEVERAL, _PLAIN = 60, 9
+"""Points from which several steps at once are looked for, and most columns of the curve beside them (ours)."""
+# What ``_together`` answers when no curve leaves room for two steps.
+_NONE: tuple[float, int, list[Place], Floats] = (math.inf, 0, [], np.empty(0))
 _SPIKE_WINDOW = 11
 """Points of the running median a spike is measured from (ours: up to five neighbouring points may spike together)."""
-_EXCURSION = 4.0
-"""Noise standard deviations from which a passing excursion counts as one (ours)."""
 _LASTING = 0.01
 """Largest p-value at which an onset is looked for (the level of the trend test)."""
 _ONSET_T = 3.0
@@ -70,6 +80,8 @@ class Shift(NamedTuple):
     sd: float
     size: float
     """|jump| / sd; call it abrupt from 3 on."""
+    p_value: float
+    """Two-sided, under AR(1) noise, times the number of positions."""
 
 
 class LastingChange(NamedTuple):
@@ -88,11 +100,6 @@ class LastingChange(NamedTuple):
     n_eff: float
     """Independent observations in both windows together."""
     onset: Onset | None
-    extreme: float
-    extreme_step: float
-    """The smoothed value furthest from the early level, and when."""
-    recovered: bool
-    """True when the metric went at least four noise deviations away and came back by more than half."""
 
 
 class _Hit(NamedTuple):
@@ -101,6 +108,7 @@ class _Hit(NamedTuple):
     high: int
     jump: float
     sd: float
+    p_value: float
 
 
 def step_scan(steps: ArrayLike, values: ArrayLike) -> Shift | None:
@@ -109,7 +117,8 @@ def step_scan(steps: ArrayLike, values: ArrayLike) -> Shift | None:
     ``steps``, ``values`` (n,), non-finite dropped. Spline curves of 2 to 28 columns compete by BIC with the same
     curves plus one step, under AR(1) noise; the step must win by more than 6, be significant at 1 % over all positions
     (also inside the next richer curve), measure at least 2.5 noise deviations and leave max(5, 2 %) points on each
-    side. Spikes of up to three points are removed first. Above 2000 points bin means are scanned, and a hit is looked
+    side, and the five points on both sides must show a quarter of it: beside a wild start or a mostly constant series
+    a curve bends away from the points. Spikes of up to three points are removed first. Above 2000 points bin means are scanned, and a hit is looked
     for again, and must be found, among the raw points around it. Drop the warm-up first: it looks like a step.
     """
     x, y = tidy(steps, values)
@@ -118,7 +127,12 @@ def step_scan(steps: ArrayLike, values: ArrayLike) -> Shift | None:
 
 @once(8)
 def steps_found(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Shift, ...]:
-    """Up to ``most`` steps in order of time: the scan repeated on both sides of each step found, larger parts first."""
+    """Up to ``most`` steps in order of time: the scan repeated on both sides of each step found, larger parts first.
+
+    Where no single step shows itself, because several of them together look like one steep curve, a curve of at most 9
+    columns with two to ``most`` steps competes with all smooth curves by BIC instead; each of its steps must then pass
+    the tests of the scan beside the others.
+    """
     x, y = tidy(steps, values)
     found: list[Shift] = []
     parts = [(0, len(x))]
@@ -127,17 +141,28 @@ def steps_found(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Shi
         hit = _step_of(x[a:b], y[a:b])
         if hit is not None:
             found.append(hit)
-            cut = int(np.searchsorted(x, hit.step))
-            parts = sorted([*parts, (a, cut), (cut, b)], key=lambda part: part[0] - part[1])
+            split = int(np.searchsorted(x, hit.step))
+            parts = sorted([*parts, (a, split), (split, b)], key=lambda part: part[0] - part[1])
+        else:
+            found += _several_of(x[a:b], y[a:b], most - len(found))
     return tuple(sorted(found, key=lambda shift: shift.step))
 
 
-def spikes(steps: ArrayLike, values: ArrayLike, sigma: float = 8.0, ratio: float = 3.0) -> NDArray[np.intp]:
-    """Indices into ``values`` of short upward spikes, increasing.
+def spikes(
+    steps: ArrayLike,
+    values: ArrayLike,
+    sigma: float = 8.0,
+    ratio: float = 3.0,
+    *,
+    direction: Literal[-1, 1] = 1,
+) -> NDArray[np.intp]:
+    """Indices into ``values`` of short spikes upwards (``direction`` 1) or downwards (-1), increasing.
 
-    A point spikes when it lies more than ``sigma`` scaled MAD above the running median of 11 points and measures at
-    least ``ratio`` times its magnitude. The MAD is that of all distances from the running median, or of the 101 points
-    around where those are wider, so neither a moving level nor a noisier phase counts. Non-finite values are ignored.
+    A point spikes when it lies more than ``sigma`` scaled MAD from the running median of 11 points and either measures
+    at least ``ratio`` times its magnitude or, where that is on the way to zero, at most ``1/ratio`` of it. The MAD is
+    that of all distances from the running median, or of the 101 points around where those are wider, so neither a
+    moving level nor a noisier phase counts. Non-finite values are ignored. Upwards from a negative level a spike must
+    pass zero by ``ratio`` times the level: what only came back to zero is no spike of a gradient or a loss.
     """
     x = np.asarray(steps, dtype=np.float64).ravel()
     y = np.asarray(values, dtype=np.float64).ravel()
@@ -150,40 +175,38 @@ def spikes(steps: ArrayLike, values: ArrayLike, sigma: float = 8.0, ratio: float
     distance = np.abs(z - level)
     usual = 1.4826 * np.maximum(float(np.median(distance)), running_median(distance, 101))
     usual[usual == 0.0] = float(np.minimum(distance, 1e6).mean())
-    magnitude = np.abs(level + centre / scale)
-    high = (z - level > sigma * usual) & (z + centre / scale >= ratio * magnitude)
-    return np.sort(seen[high])
+    value, usually = z + centre / scale, level + centre / scale
+    if direction > 0:
+        far = value >= ratio * np.abs(usually)
+    else:
+        far = value <= np.where(usually > 0.0, usually / ratio, ratio * usually)
+    return np.sort(seen[(direction * (z - level) > sigma * usual) & far])
 
 
 @once(8)
-def lasting_change(
-    steps: ArrayLike, values: ArrayLike, *, early: float = 0.15, late: float = 0.25, warmup: float = 0.0
-) -> LastingChange:
+def lasting_change(steps: ArrayLike, values: ArrayLike, *, early: float = 0.15, late: float = 0.25) -> LastingChange:
     """Compare the first ``early`` share of a run with its last ``late`` share.
 
     ``steps``, ``values`` (n,), non-finite dropped; both windows hold at least three points, and neither more than
-    half. With a ``warmup`` > 0 the first max(warmup, 2 % of the steps) trainer steps are left out. Welch's t with
-    effective sizes gives the p-value. Noise is taken around a line inside each window, its autocorrelation time from
-    there too or, where that is shorter (windows of short runs hold few points), from the residuals around the
-    best-fitting change; never from the whole run, where the change itself would pass for autocorrelation.
+    half. What went away in between and came back is for ``excursions``. Welch's t with effective sizes gives the
+    p-value. Noise is taken around a line inside each window, its autocorrelation time from there too or, where that is
+    shorter (windows of short runs hold few points), from the residuals around the best-fitting change; never from the
+    whole run, where the change itself would pass for autocorrelation.
 
     Measured at p < 0.01 without any change: at most 2 % false for lag-one correlations up to 0.8 from 60 points on and
     up to 0.95 from 400 on; 3 to 10 % at 0.9 and 0.95 with 40 to 100 points. Changes of four noise deviations are found
     in 93 % or more at 0.5 from 100 points and at 0.8 from 400.
     """
     x, y = tidy(steps, values)
-    if warmup > 0.0 and len(x):
-        keep = x >= x[0] + max(warmup, 0.02 * (x[-1] - x[0]))
-        x, y = x[keep], y[keep]
     n = len(y)
     if n < 6:
-        return LastingChange(math.nan, math.nan, 0.0, 1.0, 0.0, 1.0, float(n), None, math.nan, math.nan, False)
+        return LastingChange(math.nan, math.nan, 0.0, 1.0, 0.0, 1.0, float(n), None)
     first, last = (min(n // 2, max(3, round(part * n))) for part in (early, late))
     z, centre, scale = standardise(y)
     levels = float(np.median(z[:first])), float(np.median(z[n - last :]))
     sides = [_level_noise(z[:first]), _level_noise(z[n - last :])]
     change = levels[1] - levels[0]
-    left = _departure(hampel(z), 1 if change > 0 else -1) if n <= MOST and change else None
+    left = departure(hampel(z), 1 if change > 0 else -1) if n <= MOST and change else None
     tau = max(side[2] for side in sides)
     if left is not None:
         tau = min(tau, autocorrelation_time(left.residuals, fitted=3))
@@ -194,20 +217,12 @@ def lasting_change(
     p_value = _welch(means[1] - means[0], errors, sizes)
     snr = 0.0 if change == 0.0 else abs(change) / sd if sd > 0.0 else math.inf
 
-    calm = running_median(z, _width(n))
-    away = int(np.argmax(np.abs(calm - levels[0])))
-    excursion = abs(float(calm[away]) - levels[0])
-    unseen = math.sqrt(max(0.1, 1.0 - 2.0 * tau / min(first, last)))
-    recovered = excursion > 0.0 and excursion >= _EXCURSION * sd / unseen and abs(change) < 0.5 * excursion
     found = None
     if p_value < _LASTING and change:
         found = left.onset(x, x) if left is not None else onset(x, y, direction=1 if change > 0 else -1)
     start, end = centre + scale * levels[0], centre + scale * levels[1]
     ratio = end / start if start else math.copysign(math.inf, end) if end else 1.0
-    extreme = centre + scale * float(calm[away])
-    return LastingChange(
-        start, end, scale * change, ratio, snr, p_value, sum(sizes), found, extreme, float(x[away]), recovered
-    )
+    return LastingChange(start, end, scale * change, ratio, snr, p_value, sum(sizes), found)
 
 
 @once(8)
@@ -228,7 +243,7 @@ def onset(steps: ArrayLike, values: ArrayLike, *, direction: Literal[-1, 1]) -> 
         edges = bin_edges(len(z), MOST)
         z = bin_means(hampel(z), edges)
         first, last = x[edges[:-1]], x[edges[1:] - 1]
-    left = _departure(hampel(z), direction)
+    left = departure(hampel(z), direction)
     return None if left is None else left.onset(first, last)
 
 
@@ -323,164 +338,151 @@ def _step_of(x: Floats, y: Floats) -> Shift | None:
     if n < _FEWEST or scale == 0.0:
         return None
     if n <= MOST:
-        hit, offset = _scan(hampel(z)), 0
-    else:
-        z = hampel(z)
-        edges = bin_edges(n, MOST)
-        coarse = _scan(bin_means(z, edges))
-        if coarse is None:
-            return None
-        offset = int(np.clip(edges[coarse.at] - MOST // 2, 0, n - MOST))
-        hit = _scan(z[offset : offset + MOST])
-    if hit is None:
-        return None
-    at, side = hit.at + offset, max(5, n // 20)
+        hit = _scan(hampel(z))
+        return None if hit is None else _shift(x, y, scale, hit)
+    z = hampel(z)
+    edges = bin_edges(n, MOST)
+    coarse = _scan(bin_means(z, edges))
+    hit = None if coarse is None else _nearby(z, int(edges[coarse.at]), 0, n)
+    return None if hit is None else _shift(x, y, scale, hit)
+
+
+def _several_of(x: Floats, y: Floats, most: int) -> list[Shift]:
+    z, _, scale = standardise(y)
+    n = len(z)
+    if n < _SEVERAL or most < 2 or scale == 0.0:
+        return []
+    z = hampel(z)
+    if n <= MOST:
+        return [_shift(x, y, scale, hit) for hit in _several(z, most)]
+    edges = bin_edges(n, MOST)
+    places = sorted(int(edges[hit.at]) for hit in _several(bin_means(z, edges), most))
+    bounds = [0, *places, n]
+    near = [_nearby(z, at, bounds[i], bounds[i + 2]) for i, at in enumerate(places)]
+    return [_shift(x, y, scale, hit) for hit in near if hit is not None]
+
+
+def _nearby(z: Floats, at: int, start: int, stop: int) -> _Hit | None:
+    """The step among the raw points of [start, stop) around a place that bin means showed."""
+    first = max(start, min(at - MOST // 2, stop - MOST))
+    hit = _scan(z[first : min(first + MOST, stop)])
+    return None if hit is None else hit._replace(at=hit.at + first, low=hit.low + first, high=hit.high + first)
+
+
+def _shift(x: Floats, y: Floats, scale: float, hit: _Hit) -> Shift:
+    at, side = hit.at, max(5, len(y) // 20)
     return Shift(
         step=float(x[at]),
-        low=float(x[hit.low + offset]),
-        high=float(x[hit.high + offset]),
+        low=float(x[hit.low]),
+        high=float(x[hit.high]),
         before=float(np.median(y[max(0, at - side) : at] * 0.5)) * 2.0,
         after=float(np.median(y[at : at + side] * 0.5)) * 2.0,
         jump=scale * hit.jump,
         sd=scale * hit.sd,
         size=abs(hit.jump) / hit.sd,
+        p_value=hit.p_value,
     )
-
-
-class _Candidate(NamedTuple):
-    """The best step beside one curve; ``gain`` (n,) is the fall of the whitened residual sum of squares per
-    position."""
-
-    bic: float
-    k: int
-    phi: float
-    at: int
-    jump: float
-    weight: float
-    rss: float
-    gain: Floats
-    residuals: Floats
-
-
-class _Race(NamedTuple):
-    """The smooth curve of least ``bic``, its columns ``k``, the best curve with a step, and the columns still in
-    play."""
-
-    bic: float
-    k: int
-    step: _Candidate | None
-    close: list[int]
 
 
 def _scan(z: Floats) -> _Hit | None:
     """The step scan on equally spaced, standardised, spike-free points."""
     n = len(z)
-    guard = max(5, int(0.02 * n))
-    columns = [k for k in _COLUMNS if k <= max(2, n // 12)]
-    race = _race(z, columns, guard)
-    best = race.step
+    guard = margin(n)
+    finders = (best_step(guard),)
+    first = race(z, curves(n), finders)
+    (best,) = first.best
     if best is None:
         return None
-    # Half of the plain deviation keeps a mostly constant series, whose MAD is near 0, from calling every blip a step.
-    rough = 0.5 * float(np.std(best.residuals))
-    limit = 3.5 * max(scaled_mad(best.residuals), rough)
-    z = z - best.residuals + np.clip(best.residuals, -limit, limit)
-    race = _race(z, race.close, guard)
-    best = race.step
-    if best is None or race.bic - best.bic <= _LEAST_GAIN:
+    calm, least = cut(z, best.residuals)
+    second = race(calm, first.close, finders)
+    (best,) = second.best
+    if best is None or second.bic - best.bic <= LEAST_GAIN or not visible(z, best.place):
         return None
-    residuals = best.residuals
-    sd = max(scaled_mad(residuals), rough, 1e-9)
-    if abs(best.jump) < _LEAST_JUMP * sd:
-        return None
-    s2 = max(best.rss, 1e-20 * n) / max(n - best.k - 3, 5)
-    t = abs(best.jump) * math.sqrt(best.weight / s2)
-    finest = max(best.k, race.k)
-    richer_ones = [k for k in _RICHER if finest < k <= n // 4][: 1 if n >= _LONG else 2]
-    finest = richer_ones[-1] if richer_ones else finest
-    if finest > best.k:
-        near = slice(max(guard, best.at - 3), min(n - guard, best.at + 4))
-        richer = basis(n, finest)
-        t = min(t, math.sqrt(float(_gains(richer, richer.residual(z), best.phi, guard)[1][near].max()) / s2))
-    if student_tail(t, max(n - best.k - 4, 5)) >= 0.01 / (2 * n):
-        return None
-    allowed = np.flatnonzero(best.gain >= best.gain[best.at] - _LEAST_GAIN * s2)
-    return _Hit(best.at, int(allowed[0]), int(allowed[-1]), best.jump, sd)
+    richer = richer_than(n, max(best.k, second.k))
+    return _verified(calm, best, richer, guard, least)
 
 
-def _race(z: Floats, columns: list[int], guard: int) -> _Race:
-    """Fit every curve without and with its best step, each with its own AR(1) coefficient."""
+def _several(z: Floats, most: int) -> list[_Hit]:
+    """Two to ``most`` steps whose sum with one plain curve beats every smooth curve."""
     n = len(z)
-    log_n = math.log(n)
-    smooth: list[float] = []
-    stepped: list[_Candidate | None] = []
-    for k in columns:
-        base = basis(n, k)
-        residual = base.residual(z)
-        phi = _noise_phi(residual, k)
-        smooth.append(_bic(float(base.whitened_rss(residual, np.array([phi]))[0]), n, phi) + (k + 2) * log_n)
-        rss, gain, sizes, weights = _gains(base, residual, 0.0, guard)
-        for _ in range(2):
-            beside = residual - _step_part(base, residual, int(np.argmax(gain)))
-            phi = _noise_phi(beside, k + 1)
-            rss, gain, sizes, weights = _gains(base, residual, phi, guard)
-        at = int(np.argmax(gain))
-        if gain[at] > 0.0:
-            left = rss - float(gain[at])
-            bic = _bic(left, n, phi) + (k + 5) * log_n
-            stepped.append(_Candidate(bic, k, phi, at, float(sizes[at]), float(weights[at]), left, gain, beside))
+    guard = margin(n)
+    smooth = race(z, curves(n), ())
+    tries = [_together(z, k, most, guard) for k in curves(n) if k <= _PLAIN]
+    bic, k, places, residuals = min((one for tried in tries for one in tried), key=lambda one: one[0], default=_NONE)
+    if bic > smooth.bic + HOPELESS:
+        return []
+    calm, least = cut(z, residuals)
+    for i in [*range(len(places))] * 2:
+        others = places[:i] + places[i + 1 :]
+        moved = _one_more(calm, k, others, guard)
+        if moved is not None:
+            places[i], bic = moved.place, _joint_bic(moved, n, len(others))
+    if bic + LEAST_GAIN >= race(calm, smooth.close, ()).bic:
+        return []
+    while len(places) > 1:
+        hits: list[_Hit] = []
+        for i in range(len(places)):
+            others = places[:i] + places[i + 1 :]
+            best = _one_more(calm, k, others, guard)
+            richer = richer_than(n, k)
+            if richer is not None:
+                richer = beside(richer, [event(n, place) for place in others])
+            hit = None
+            if best is not None and visible(z, best.place):
+                hit = _verified(calm, best, richer, guard, least)
+            if hit is None:
+                places = others
+                break
+            hits.append(hit)
         else:
-            stepped.append(None)
-    fewest = min(smooth)
-    step = min((c for c in stepped if c is not None), key=lambda c: c.bic, default=None)
-    close = [
-        k
-        for k, bic, c in zip(columns, smooth, stepped, strict=True)
-        if bic < fewest + _HOPELESS or (step is not None and c is not None and c.bic < step.bic + _HOPELESS)
-    ]
-    return _Race(fewest, columns[smooth.index(fewest)], step, close)
+            return hits
+    return []
 
 
-def _bic(rss: float, n: int, phi: float) -> float:
-    return n * math.log(max(rss / n, 1e-20)) - math.log(1.0 - phi * phi)
+def _together(z: Floats, k: int, most: int, guard: int) -> list[tuple[float, int, list[Place], Floats]]:
+    """(BIC, columns, steps, residuals) of a curve of ``k`` columns with 2 to ``most`` steps, each added where it gains
+    most."""
+    places: list[Place] = []
+    tried = []
+    while len(places) < most:
+        best = _one_more(z, k, places, guard)
+        if best is None:
+            break
+        places = [*places, best.place]
+        if len(places) > 1:
+            tried.append((_joint_bic(best, len(z), len(places) - 1), k, places, best.residuals))
+    return tried
 
 
-def _noise_phi(residuals: Floats, fitted: int) -> float:
-    return lag_one(residuals, fitted, lowest=0.0, highest=0.98)
+def _one_more(z: Floats, k: int, known: list[Place], guard: int) -> Candidate | None:
+    base = beside(basis(len(z), k), [event(len(z), place) for place in known])
+    return candidate(base, base.residual(z), best_step(guard, known))
 
 
-def _step_part(base: Basis, residual: Floats, at: int) -> Floats:
-    """(n,) least-squares step at ``at`` in the residuals, with what the curve takes of it removed."""
-    step = -(base.q @ base.tail[at])
-    step[at:] += 1.0
-    power = float(step @ step)
-    return step * (float(step @ residual) / power) if power > 0.0 else np.zeros(len(step))
+def _joint_bic(best: Candidate, n: int, known: int) -> float:
+    """BIC with two parameters for the place of every step, of which the candidate's own counts only its last."""
+    return best.bic + 2 * known * math.log(n)
 
 
-def _gains(base: Basis, residual: Floats, phi: float, guard: int) -> tuple[float, Floats, Floats, Floats]:
-    """(rss, gain (n,), size (n,), weight (n,)) of a step at every position beside the curve, under AR(1) noise.
-
-    A whitened step is 0, then 1, then 1 - phi for ever, so that every inner product is a reversed cumulative sum.
-    """
-    n = len(residual)
-    rest = 1.0 - phi
-    full = 1.0 + np.arange(n - 1, -1, -1) * rest * rest
-    if phi == 0.0:
-        w, weight = residual, base.free
-    else:
-        root = np.linalg.inv(np.linalg.cholesky(base.gram(phi)))
-        w = whiten(residual - base.q @ ((root @ base.lagged(residual, phi)) @ root), phi)
-        taken = (rest * rest * base.tail + phi * base.rise + rest * phi * base.q[-1]) @ root.T
-        weight = full - np.einsum("ij,ij->i", taken, taken)
-    number = rest * np.cumsum(w[::-1])[::-1] + phi * w
-    usable = weight > 1e-6 * full
-    usable[:guard] = usable[n - guard :] = False
-    weight = np.where(usable, weight, 1.0)
-    size = np.where(usable, number / weight, 0.0)
-    return float(w @ w), size * size * weight, size, weight
+def _verified(z: Floats, best: Candidate, richer: Basis | None, guard: int, least: float) -> _Hit | None:
+    """The step when it is large, and significant over all positions beside its own curve and the richer one."""
+    n = len(z)
+    sd = max(scaled_mad(best.residuals), least)
+    if abs(best.place.height) < _LEAST_JUMP * sd:
+        return None
+    at, gain = best.place.at, best.place.gain
+    if richer is not None:
+        near = slice(max(guard, at - 3), min(n - guard, at + 4))
+        gain = min(gain, float(places_of(richer, richer.residual(z), best.places.phi).steps(guard)[0][near].max()))
+    p_value = 2 * n * student_tail(math.sqrt(gain / best.variance), max(n - best.k - 4, 5))
+    if p_value >= _LEVEL:
+        return None
+    gains = best.places.steps(guard)[0]
+    allowed = np.flatnonzero(gains >= gains[at] - LEAST_GAIN * best.variance)
+    return _Hit(at, int(allowed[0]), int(allowed[-1]), best.place.height, sd, p_value)
 
 
-class _Departure(NamedTuple):
+class Departure(NamedTuple):
     """The best fit of a level that was left: position, its interval, and (n,) residuals around the fit."""
 
     at: int
@@ -493,7 +495,7 @@ class _Departure(NamedTuple):
         return Onset(float(first[self.at]), float(first[self.low]), float(last[self.high]))
 
 
-def _departure(z: Floats, direction: int) -> _Departure | None:
+def departure(z: Floats, direction: int) -> Departure | None:
     """Best shape and position of a change in ``direction`` of equally spaced, spike-free points; None below t = 3."""
     z = direction * z
     n = len(z)
@@ -512,5 +514,5 @@ def _departure(z: Floats, direction: int) -> _Departure | None:
     s2 = max(noise - best, 1e-20 * noise) / max(n - 4, 2)
     if best < _ONSET_T**2 * s2:
         return None
-    allowed = np.flatnonzero((gains >= best - _LEAST_GAIN * s2).any(axis=0))
-    return _Departure(at, int(allowed[0]), int(allowed[-1]), residuals)
+    allowed = np.flatnonzero((gains >= best - LEAST_GAIN * s2).any(axis=0))
+    return Departure(at, int(allowed[0]), int(allowed[-1]), residuals)

@@ -24,6 +24,16 @@ then differs from the one over all pairs by 0.09 of its standard error, 0.23 at 
 _NOISELESS = 100.0
 """Change over residual spread from which the residuals are the misfit of the curve rather than noise, so that their
 autocorrelation says nothing (ours: without it a smooth noise-free rise would be undecided)."""
+_STEADY_LEVEL, _STEADY_SHARE = 0.05, 0.25
+"""Level of each of the two tests that show a steady drift (as in ``plateau``), and the share of the whole change by
+which its halves may differ: 5/8 against 3/8 (ours)."""
+_CHOICE, _CHOICE_SHORT, _SHORT = 1, 2, 100
+"""Columns that choosing the curve costs when a bend is tested, as a bend by chance chooses the curve that follows it:
+two below 100 points (ours: false bends on straight lines at 60 points and lag-one correlation 0.5 fall from 1.44 to
+1.26 % in 7000 series; at 400 points a second column would cost a fifth of the power at 0.9)."""
+_COLLINEAR = 1e-6
+"""Spread of the squared steps beside the steps below which no bend can be fitted (ours: one step far beyond the rest
+leaves rounding errors only)."""
 
 LEAST_RELATIVE = 0.10
 LEAST_SHARE = 0.02
@@ -74,6 +84,27 @@ class Plateau(NamedTuple):
         return 0.5 * (self.change_low + self.change_high)
 
 
+class Acceleration(NamedTuple):
+    """Whether a drift gains speed, whichever its direction. ``steady`` is shown by an interval, not by silence."""
+
+    n: int
+    n_eff: float
+    early: float
+    late: float
+    """Change of the fitted curve over the first and over the last half of the steps, in the unit of the metric."""
+    gain_low: float
+    gain_high: float
+    """90 % interval of what the last half moved more than the first, along the overall direction (least squares,
+    quadratic)."""
+    sd: float
+    """Robust standard deviation of single points around the fitted curve."""
+    snr: float
+    """|late - early| / sd."""
+    p_value: float
+    """Two-sided and corrected for autocorrelation: the larger p-value of a bend and of an overall direction."""
+    verdict: Literal["speeding_up", "slowing_down", "steady", "undecided"]
+
+
 def trend(
     steps: ArrayLike, values: ArrayLike, *, level: float = 0.01, floor: float = 0.0, share: bool = False
 ) -> Trend:
@@ -108,46 +139,137 @@ def _drift(steps: ArrayLike, values: ArrayLike) -> Trend:
     if n == 0:
         return Trend(0, 0.0, 0.0, 0.0, math.nan, math.nan, 0.0, 0.0, 0.0, 0.0, 1.0, "undecided")
     tenth = max(3, n // 10)
-    z, _, scale = standardise(y)
     start, end = float(np.median(y[:tenth] * 0.5)) * 2.0, float(np.median(y[-tenth:] * 0.5)) * 2.0
-    if scale == 0.0 or n < 3:
-        verdict: Literal["none", "undecided"] = "none" if n >= FEWEST and scale == 0.0 else "undecided"
+    course = _course(x, y)
+    if course is None:
+        level = n >= FEWEST and float(np.ptp(y * 0.5)) == 0.0
+        verdict: Literal["none", "undecided"] = "none" if level else "undecided"
         return Trend(n, float(n), 0.0, 0.0, start, end, 0.0, 0.0, 0.0, 0.0, 1.0, verdict)
+    s, pairs, variance = _rank_sum(course.z)
+    n_eff = len(course.z) / course.inflation
+    deviate = max(abs(s) - 1.0, 0.0) / math.sqrt(variance * course.inflation) if variance > 0.0 else 0.0
+    p_value = min(1.0, 2.0 * student_tail(deviate, max(1.0, n_eff - 2.0)))
+    change = course.scale * course.slope
+    return Trend(
+        n=n,
+        n_eff=n_eff,
+        slope=change / float(x[-1] - x[0]),
+        change=change,
+        start=start,
+        end=end,
+        sd=course.scale * course.sd,
+        snr=course.snr,
+        relative=0.0,
+        tau=s / pairs,
+        p_value=p_value,
+        verdict="undecided" if n_eff < FEWEST else "none",
+    )
 
+
+class _Course(NamedTuple):
+    """A standardised series (bin means above ``MOST`` points) on steps ``u`` in [0, 1], its curve and its noise."""
+
+    u: Floats
+    z: Floats
+    scale: float
+    slope: float
+    fit: Floats
+    columns: int
+    sd: float
+    """Of single points, also where bins are used."""
+    snr: float
+    inflation: float
+    """Autocorrelation time of the residuals."""
+
+
+@once(8)
+def _course(x: Floats, y: Floats) -> _Course | None:
+    """The course of a tidied series; None for a constant one and for fewer than three points."""
+    n = len(y)
+    z, _, scale = standardise(y)
+    if scale == 0.0 or n < 3:
+        return None
     raw, bins = z, None
-    window = float(x[-1] - x[0])
-    u = (x - x[0]) / window
+    u = (x - x[0]) / float(x[-1] - x[0])
     if n > MOST:
         bins = bin_edges(n, MOST)
         z, u = bin_means(hampel(z), bins), bin_means(u, bins)
-    m = len(z)
-
     slope = _pairwise_slope(u, z)
     fit, columns = _fitted_curve(u, z, slope)
     residuals = z - fit
     sd = spread(residuals if bins is None else raw - np.repeat(fit, np.diff(bins)))
     snr = 0.0 if slope == 0.0 else abs(slope) / sd if sd > 0.0 else math.inf
     inflation = autocorrelation_time(residuals, fitted=columns) if snr < _NOISELESS else 1.0
+    return _Course(u, z, scale, slope, fit, columns, sd, snr, inflation)
 
-    s, pairs, variance = _rank_sum(z)
+
+def acceleration(steps: ArrayLike, values: ArrayLike, *, level: float = 0.01) -> Acceleration:
+    """Does the metric move faster in the last half of its steps than in the first, slower, or as fast?
+
+    ``steps``, ``values`` (n,) as in ``trend``. Evidence is the quadratic term of a least-squares fit, tested by t with
+    the autocorrelation time and the spread of the residuals around the fitted curve, as in ``trend`` (the misfit of the
+    quadratic would pass for autocorrelation). A bend only says faster or slower once there is a direction, so the
+    linear term must be significant too: a rise that turns and comes back whole is undecided. One that loses half of its
+    way again is slowing down.
+
+    ``speeding_up`` and ``slowing_down``: p < ``level``, and the halves of the curve differ by at least one noise
+    deviation and a quarter of the whole change (one half moved 5/3 of the other; ours). ``steady``: the 90 % interval of
+    the difference lies inside that same margin (Schuirmann 1987), as it does for a level that does not move. Else, and
+    below 8 effective points: ``undecided``.
+    """
+    x, y = tidy(steps, values)
+    n = len(y)
+    course = _course(x, y)
+    if course is None:
+        level_course = n >= FEWEST and float(np.ptp(y * 0.5)) == 0.0
+        gain = 0.0 if level_course else math.inf
+        return Acceleration(
+            n, float(n), 0.0, 0.0, -gain, gain, 0.0, 0.0, 1.0, "steady" if level_course else "undecided"
+        )
+    m = len(course.z)
+    clean, v = hampel(course.z), 2.0 * course.u - 1.0
+    q, r = np.linalg.qr(np.stack((np.ones(m), v, v * v), axis=1))
+    parts = q.T @ clean
+    columns, curve = (course.columns, course.fit) if course.columns > 2 else (3, q @ parts)
+    residuals = clean - curve
+    noise = math.sqrt(float(residuals @ residuals) / max(1, m - columns))
+    noisy = abs(float(curve[-1] - curve[0])) < _NOISELESS * noise
+    fitted = columns + (_CHOICE if m >= _SHORT else _CHOICE_SHORT)
+    inflation = autocorrelation_time(residuals, fitted=fitted) if noisy else 1.0
     n_eff = m / inflation
-    deviate = max(abs(s) - 1.0, 0.0) / math.sqrt(variance * inflation) if variance > 0.0 else 0.0
-    p_value = min(1.0, 2.0 * student_tail(deviate, max(1.0, n_eff - 2.0)))
+    freedom = max(1.0, n_eff - 3.0)
+    bend_scale = float(r[2, 2])
+    if n_eff < FEWEST or abs(bend_scale) < _COLLINEAR * math.sqrt(m):
+        return Acceleration(n, n_eff, 0.0, 0.0, -math.inf, math.inf, course.scale * course.sd, 0.0, 1.0, "undecided")
+    error = math.sqrt(inflation) * max(noise, 1e-9 * abs(float(parts[1])))
+    p_value = max(
+        min(1.0, 2.0 * student_tail(abs(float(part)) / error, freedom)) if error > 0.0 else 1.0 for part in parts[1:]
+    )
+    direction = math.copysign(1.0, float(parts[1] / r[1, 1]))
+    gain, half = 2.0 * direction * float(parts[2]) / bend_scale, 2.0 * error / abs(bend_scale)
+    half *= student_quantile(_STEADY_LEVEL, freedom)
 
-    change = scale * slope
-    return Trend(
+    middle = float(np.interp(0.5, course.u, curve))
+    early, late = middle - float(curve[0]), float(curve[-1]) - middle
+    faster = direction * (late - early)
+    margin = max(course.sd, _STEADY_SHARE * abs(early + late))
+    verdict: Literal["speeding_up", "slowing_down", "steady", "undecided"] = "undecided"
+    if p_value < level and abs(faster) >= margin and faster * gain > 0.0:
+        verdict = "speeding_up" if faster > 0.0 else "slowing_down"
+    elif -margin <= gain - half and gain + half <= margin:
+        verdict = "steady"
+    unit = course.scale
+    return Acceleration(
         n=n,
         n_eff=n_eff,
-        slope=change / window,
-        change=change,
-        start=start,
-        end=end,
-        sd=scale * sd,
-        snr=snr,
-        relative=0.0,
-        tau=s / pairs,
+        early=unit * early,
+        late=unit * late,
+        gain_low=unit * (gain - half),
+        gain_high=unit * (gain + half),
+        sd=unit * course.sd,
+        snr=0.0 if faster == 0.0 else abs(faster) / course.sd if course.sd > 0.0 else math.inf,
         p_value=p_value,
-        verdict="undecided" if n_eff < FEWEST else "none",
+        verdict=verdict,
     )
 
 
