@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlclinic.stats import coupling
-from rlclinic.stats.coupling import Coupling, coupled, fall, lead, questions_behind
+from rlclinic.stats.coupling import Coupling, coupled, fall, lead
+from rlclinic.stats.level import answers_behind
 from series import Array, axis, decay, noise, ramp, sigmoid
 
 STEPS = 400
@@ -185,18 +186,18 @@ def test_the_null_is_quick_and_found_again() -> None:
 def test_questions_are_read_off_the_lattice(questions: int, digits: int) -> None:
     rng = np.random.default_rng(questions)
     scores = np.round(rng.binomial(questions, np.linspace(0.2, 0.7, 20)) / questions, digits)
-    assert questions_behind(scores) == questions
-    assert questions_behind(scores.astype(np.float32)) in (questions, None)
+    assert answers_behind(scores) == questions
+    assert answers_behind(scores.astype(np.float32)) in (questions, None)
 
 
 def test_no_lattice_is_no_number() -> None:
     rng = np.random.default_rng(9)
-    assert questions_behind(np.round(rng.uniform(0.2, 0.8, 20), 3)) is None
-    assert questions_behind(rng.uniform(0.2, 0.8, 20)) is None
-    assert questions_behind([0.0, 1.0, 1.0]) is None
-    assert questions_behind([0.5, 0.25, 3.0]) is None
-    assert questions_behind([]) is None
-    assert questions_behind([math.nan, math.inf]) is None
+    assert answers_behind(np.round(rng.uniform(0.2, 0.8, 20), 3)) is None
+    assert answers_behind(rng.uniform(0.2, 0.8, 20)) is None
+    assert answers_behind([0.0, 1.0, 1.0]) is None
+    assert answers_behind([0.5, 0.25, 3.0]) is None
+    assert answers_behind([]) is None
+    assert answers_behind([math.nan, math.inf]) is None
 
 
 def test_lead_by_lags() -> None:
@@ -239,7 +240,7 @@ def test_degenerate_series_never_raise(score: list[float]) -> None:
         coupled(axis(len(signal)), signal, axis(len(score)), score, full=1.0, ceiling=2.0)
         lead(axis(len(signal)), signal, axis(len(score)), score)
     fall(axis(len(score)), score, questions=100)
-    questions_behind(score)
+    answers_behind(score)
 
 
 any_floats = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=60)
@@ -374,3 +375,15 @@ def test_unrelated_series_do_not_lead(n: int) -> None:
         a, b = one + noise(rng, n, 0.9), other + noise(rng, n, 0.9)
         led.append(lead(axis(n), a, axis(n), b).verdict in ("a", "b"))
     assert np.mean(led) <= 0.02
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_steep_rise_that_levels_off_in_a_few_dozen_rows_has_risen_on(seed: int) -> None:
+    rng = np.random.default_rng(4300 + seed)
+    steps = np.linspace(1, 200, 41)
+    reward = 0.9 - 0.45 * np.exp(-steps / 15) + 0.0004 * steps + 0.018 * noise(rng, 41, 0.2)
+    evaluations = np.arange(20.0, 201.0, 20.0)
+    falling = np.round(128 * np.linspace(0.85, 0.07, 10) + rng.normal(0, 4, 10)).clip(0, 128) / 128
+    assert coupled(steps, reward, evaluations, falling, questions=128).verdict == "falling"
+    level = 0.9 + 0.018 * noise(rng, 41, 0.2)
+    assert coupled(steps, level, evaluations, falling, questions=128).verdict == "undecided"

@@ -90,7 +90,7 @@ def test_random_onsets_coincide_as_often_as_they_say() -> None:
 def test_a_warm_up_left_out_is_no_step(phi: float) -> None:
     rng = np.random.default_rng(7600)
     kept, cut = [], []
-    for _ in range(60):
+    for _ in range(30):
         y = decay(400, 10.0) + noise(rng, 400, phi)
         y[:15] += 6.0
         settled = axis(400) >= settled_from(axis(400), 15)

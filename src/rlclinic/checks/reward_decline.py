@@ -17,8 +17,8 @@ import numpy as np
 from rlclinic.checks.form import Limits, check
 from rlclinic.checks.readings import LEAST, lasting
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
-from rlclinic.stats.coupling import fall, questions_behind
-from rlclinic.stats.level import held, late, mean_difference
+from rlclinic.stats.coupling import fall
+from rlclinic.stats.level import answers_behind, held, late, mean_difference
 from rlclinic.stats.shift import Shift, onset, steps_found
 from rlclinic.stats.trend import trend
 
@@ -114,7 +114,7 @@ def _held_out(run: Run, limits: Limits) -> Finding | None:
     if score is None:
         return None
     c = score.finite
-    lost = fall(c.steps, c.values, questions=questions_behind(c.values))
+    lost = fall(c.steps, c.values, questions=answers_behind(c.values))
     share = lost.drop / abs(lost.peak) if lost.peak else 0.0
     if lost.rollback is None or not (share >= limits["held_out"] and lost.p_value <= limits["p_held_out"]):
         return None

@@ -222,7 +222,8 @@ def coupled(
     found = found._replace(
         change=s * (late - start), peak=c + s * (late + peak.lost), late=c + s * late, rise=unit * rise
     )
-    on = end - float(r[peak.at]) > max(_CLEAR * error, 0.05 * float(np.ptp(r)))
+    least = 0.05 * float(np.ptp(r))
+    on = end - float(r[peak.at]) > max(_CLEAR * error, least) or _rose_on(x, y, outcome.steps[peak.high], unit * least)
     if on and peak.p_value < LEVEL and peak.lost > max(1.4 * outcome.sd, _FALL * outcome.unit):
         found = found._replace(verdict="falling", effect=s * peak.lost, p_value=peak.p_value)
         return found._replace(rollback=outcome.onset(*peak[:3]))
@@ -245,36 +246,13 @@ def coupled(
     return found._replace(verdict="both_flat", effect=found.change)
 
 
-def questions_behind(scores: ArrayLike) -> int | None:
-    """How many answers each score in [0, 1] is the mean of, by the lattice on which all scores lie; None if none shows.
-
-    The smallest number of which every score is a multiple to within the printed digits, provided that so good a fit
-    happens by chance, over all numbers tried, in less than 1 % (ours). Scores printed with three digits lie on a
-    lattice of 1000 anyway, and then say nothing. A true multiple of the number found is possible but unlikely; the
-    smaller number errs on the side of more noise. With several answers per question it counts answers, whose noise the
-    binomial overstates (questions are the same every time).
-    """
-    values = np.unique(np.asarray(scores, dtype=np.float64).ravel())
-    values = values[np.isfinite(values)]
-    inside = values[(values > 0.0) & (values < 1.0)][:200]
-    if not len(inside) or values[0] < 0.0 or values[-1] > 1.0:
-        return None
-    digits = next((d for d in range(1, 7) if np.abs(inside - np.round(inside, d)).max() < 1e-7), 7)
-    tried = np.arange(2, min(20_000, 10**digits) + 1)
-    blur = (0.5 * 10.0**-digits + 1e-7) * tried  # half of the last digit, and the rounding of 32-bit floats
-    product = inside[None, :] * tried[:, None]
-    fits = np.abs(product - np.round(product)).max(axis=1) <= blur
-    found = np.flatnonzero(fits & (np.log(2.0 * blur) * len(inside) + np.log(tried) < math.log(0.01)))
-    return int(tried[found[0]]) if len(found) else None
-
-
 def _outcome(steps: ArrayLike, values: ArrayLike, questions: int | None) -> _Outcome:
     x, y = tidy(steps, values)
     z, centre, scale = standardise(y)
     scale = scale or 1.0  # a constant outcome
     n = len(z)
     share = bool(n and y.min() >= 0.0 and y.max() <= 1.0)
-    unit = 1.0 / max(scale, 1e-300) if share else float(np.ptp(z)) if n else 0.0
+    unit = 1.0 / max(scale, 1e-100) if share else float(np.ptp(z)) if n else 0.0
     if n > _MOST:
         sd, n_eff = _noise(z)
         m = max(1, min(_MOST, int(n_eff / 2.0)))
@@ -293,6 +271,14 @@ def _outcome(steps: ArrayLike, values: ArrayLike, questions: int | None) -> _Out
     if float(_turns(z)[1].min()) > _null(n).left * binomial**2:
         return plain._replace(sd=max(sd, binomial))
     return plain._replace(sd=binomial, noise="questions", df=math.inf)
+
+
+def _rose_on(x: Floats, y: Floats, since: float, least: float) -> bool:
+    """Whether the signal ends above where it was at ``since``. A few dozen rows leave the splines of ``_noise`` too
+    stiff for a steep rise that levels off, and their misfit passes for noise; two windows know no course."""
+    after = x >= since
+    found = lasting_change(x[after], y[after])
+    return found.change > least and found.p_value < LEVEL
 
 
 def _too_few(m: int) -> str:
@@ -489,8 +475,8 @@ def lead(steps_a: ArrayLike, a: ArrayLike, steps_b: ArrayLike, b: ArrayLike) -> 
     two. Lags: cross-correlation of what an autoregression of either series around its own smooth curve does not foresee
     (Haugh 1976), over the steps that both have, up to 20 rows of delay, with Bartlett's variance for what is left of
     the autocorrelation of both, and p multiplied by the number of lags and by the two kinds of evidence; without
-    prewhitening two unrelated slow series nearly always correlate at some lag. A delay of 0 inside the interval means together. Where onsets and lags name
-    different series, and below 40 common rows without dated onsets: undecided.
+    prewhitening two unrelated slow series nearly always correlate at some lag. A delay of 0 inside the interval means
+    together. Where onsets and lags name different series, and below 40 common rows without dated onsets: undecided.
     """
     (xa, ya), (xb, yb) = tidy(steps_a, a), tidy(steps_b, b)
     x, ia, ib = np.intersect1d(xa, xb, assume_unique=True, return_indices=True)

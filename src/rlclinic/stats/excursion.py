@@ -92,8 +92,9 @@ def excursions(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Excu
     plus one step and plus one box (an epidemic change, Levin and Kline 1985) under AR(1) noise, as in the step scan;
     what wins by more than 6 joins the curve and the race is run again. A box is reported when it also beats the step,
     measures at least 3 noise deviations, is significant at 1 % over all places and lengths (also beside the next richer
-    curve), shows in the points themselves, and the points on both sides are on the course. It lasts 4 points (fewer are a spike) to half of the run and leaves max(5, 2 %) points
-    on each side. What is still away at the end is a lasting change, what was away at the start a warm-up.
+    curve), shows in the points themselves, and the points on both sides are on the course. It lasts 4 points (fewer are
+    a spike) to half of the run and leaves max(5, 2 %) points on each side. What is still away at the end is a lasting
+    change, what was away at the start a warm-up.
 
     Onset and end are dated as ``onset`` does, with gradual departures among the shapes, so that their intervals hold
     for bumps too. Above 2000 points the means of 1000 bins are scanned: excursions shorter than four bins are not seen.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rlclinic.model import Floats
 from rlclinic.stats.evidence import effective_size, spread, student_tail
@@ -97,8 +99,33 @@ def lower_bound(share: float, trials: float, z: float = 1.645) -> float:
     return float(max(0.0, (centre - half) / (1 + z * z / trials)))
 
 
+def answers_behind(scores: ArrayLike) -> int | None:
+    """How many answers each score in [0, 1] is the mean of, by the lattice on which all scores lie; None if none shows.
+
+    The smallest number of which every score is a multiple to within the printed digits, provided that so good a fit
+    happens by chance, over all numbers tried, in less than 1 % (ours). Scores printed with three digits lie on a
+    lattice of 1000 anyway, and then say nothing. A true multiple of the number found is possible but unlikely; the
+    smaller number errs on the side of more noise. With several answers per question it counts answers, whose noise the
+    binomial overstates (questions are the same every time).
+    """
+    values = np.unique(np.asarray(scores, dtype=np.float64).ravel())
+    values = values[np.isfinite(values)]
+    inside = values[(values > 0.0) & (values < 1.0)][:200]
+    if not len(inside) or values[0] < 0.0 or values[-1] > 1.0:
+        return None
+    digits = next((d for d in range(1, 7) if np.abs(inside - np.round(inside, d)).max() < 1e-7), 7)
+    tried = np.arange(2, min(20_000, 10**digits) + 1)
+    blur = (0.5 * 10.0**-digits + 1e-7) * tried  # half of the last digit, and the rounding of 32-bit floats
+    product = inside[None, :] * tried[:, None]
+    fits = np.abs(product - np.round(product)).max(axis=1) <= blur
+    found = np.flatnonzero(fits & (np.log(2.0 * blur) * len(inside) + np.log(tried) < math.log(0.01)))
+    return int(tried[found[0]]) if len(found) else None
+
+
 def trials_per_row(values: Floats, most: int = 1024) -> int:
-    """The number of answers per row that the lattice of logged shares betrays (0.125 steps: 8); 8 when it shows none.
+    """A guess at the number of answers per row from the lattice of logged shares (0.125 steps: 8); 8 without any.
+
+    Unlike ``answers_behind`` it takes what a single share allows: the guess only widens or narrows an interval.
 
     The smallest n of which every share is a multiple, to 0.01 of a step. Averages over processes or logging windows lie
     on no visible lattice; 8, a small batch, is then the cautious guess (ours). One value alone fits some n by chance,

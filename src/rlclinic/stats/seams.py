@@ -30,8 +30,10 @@ class Coincidence(NamedTuple):
 def settled_from(steps: ArrayLike, warmup: float = 0.0) -> float:
     """The first step to judge: max(``warmup``, 2 % of the logged range) trainer steps after the first; NaN without any.
 
-    A warm-up looks like a step, a trend and an excursion: a start of 15 rows at 6 noise deviations is found as a step
-    in about a quarter of the runs, and never once it is left out (statistics study, section 8).
+    A warm-up looks like a step, a trend and an excursion. A start of 15 of 400 rows at 6 noise deviations was found as
+    a step in 22 % of runs (statistics study, section 8) and in 60 of 60 on a decay (ours), and never once it was left
+    out. The 2 % alone are not enough for that: with 8 of the 15 rows gone it was still found in 57 of 60, so the
+    configured warm-up matters.
     """
     x = np.asarray(steps, dtype=np.float64).ravel()
     x = x[np.isfinite(x)]

@@ -114,12 +114,13 @@ class _Hit(NamedTuple):
 def step_scan(steps: ArrayLike, values: ArrayLike) -> Shift | None:
     """The one step that a smooth curve cannot explain, or None.
 
-    ``steps``, ``values`` (n,), non-finite dropped. Spline curves of 2 to 28 columns compete by BIC with the same
-    curves plus one step, under AR(1) noise; the step must win by more than 6, be significant at 1 % over all positions
-    (also inside the next richer curve), measure at least 2.5 noise deviations and leave max(5, 2 %) points on each
-    side, and the five points on both sides must show a quarter of it: beside a wild start or a mostly constant series
-    a curve bends away from the points. Spikes of up to three points are removed first. Above 2000 points bin means are scanned, and a hit is looked
-    for again, and must be found, among the raw points around it. Drop the warm-up first: it looks like a step.
+    ``steps``, ``values`` (n,), non-finite dropped. Spline curves of 2 to 28 columns compete by BIC with the same curves
+    plus one step, under AR(1) noise; the step must win by more than 6, be significant at 1 % over all positions (also
+    inside the next richer curve), measure at least 2.5 noise deviations and leave max(5, 2 %) points on each side, and
+    the five points on both sides must show a quarter of it: beside a wild start or a mostly constant series a curve
+    bends away from the points. Spikes of up to three points are removed first. Above 2000 points bin means are scanned,
+    and a hit is looked for again, and must be found, among the raw points around it. Drop the warm-up first: it looks
+    like a step.
     """
     x, y = tidy(steps, values)
     return _step_of(x, y)
