@@ -377,13 +377,15 @@ def test_unrelated_series_do_not_lead(n: int) -> None:
     assert np.mean(led) <= 0.02
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_steep_rise_that_levels_off_in_a_few_dozen_rows_has_risen_on(seed: int) -> None:
-    rng = np.random.default_rng(4300 + seed)
-    steps = np.linspace(1, 200, 41)
-    reward = 0.9 - 0.45 * np.exp(-steps / 15) + 0.0004 * steps + 0.018 * noise(rng, 41, 0.2)
-    evaluations = np.arange(20.0, 201.0, 20.0)
-    falling = np.round(128 * np.linspace(0.85, 0.07, 10) + rng.normal(0, 4, 10)).clip(0, 128) / 128
-    assert coupled(steps, reward, evaluations, falling, questions=128).verdict == "falling"
-    level = 0.9 + 0.018 * noise(rng, 41, 0.2)
-    assert coupled(steps, level, evaluations, falling, questions=128).verdict == "undecided"
+def test_a_steep_rise_that_levels_off_in_a_few_dozen_rows_has_risen_on() -> None:
+    steps, evaluations = np.linspace(1, 200, 41), np.arange(20.0, 201.0, 20.0)
+    course = 0.9 - 0.45 * np.exp(-steps / 15) + 0.0004 * steps
+    rising, level = 0, 0
+    for seed in range(20):
+        rng = np.random.default_rng(4300 + seed)
+        spread = 0.018 * noise(rng, 41, 0.2)
+        falling = np.round(128 * np.linspace(0.85, 0.07, 10) + rng.normal(0, 4, 10)).clip(0, 128) / 128
+        rising += coupled(steps, course + spread, evaluations, falling, questions=128).verdict == "falling"
+        level += coupled(steps, 0.9 + spread, evaluations, falling, questions=128).verdict == "falling"
+    assert rising >= 15
+    assert level <= 1

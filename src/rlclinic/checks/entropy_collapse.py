@@ -13,7 +13,7 @@ start at 0.1 to 0.6 nat; a low entropy that never moved is not a collapse.
 """
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import bought, lasting
+from rlclinic.checks.readings import at_seam, bought, lasting
 from rlclinic.model import Finding, Run, Severity
 from rlclinic.stats.level import late
 
@@ -37,6 +37,7 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
     cures = ("clip_higher", "entropy_bonus") if off_policy else ("entropy_bonus", "lower_learning_rate")
     if fall is not None:
         says = f"entropy fell from {fall.early:.3g} to {now:.3g} nats per token" + (f"; {gain.says}" if gain else "")
+        says += at_seam(run, fall.onset, entropy.finite)
     elif deterministic is not None and run.short:
         says = f"entropy is {now:.2g} nats per token: answers are all but fixed"
     else:

@@ -13,7 +13,7 @@ Reward or held-out score rises with it: a wider upper clip bound or new data buy
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import bought, lasting
+from rlclinic.checks.readings import at_seam, bought, lasting
 from rlclinic.model import Evidence, Finding, Run, Severity
 from rlclinic.stats.level import held, late
 from rlclinic.stats.shift import crossing
@@ -49,7 +49,8 @@ def entropy_rise(run: Run, limits: Limits) -> Finding:
     told = f"; {gain.says}" if gain is not None else ""
     return Finding(
         severity=severity,
-        says=f"entropy rose from {rise.early:.3g} to {rise.late:.3g} nats per token{told}",
+        says=f"entropy rose from {rise.early:.3g} to {rise.late:.3g} nats per token{told}"
+        + at_seam(run, rise.onset, entropy.finite),
         numbers={"early": rise.early, "late": rise.late, "ratio": ratio},
         metrics=tuple(m for m in ("entropy.mean", "reward.mean", "eval.score") if m in run),
         onset=rise.onset,

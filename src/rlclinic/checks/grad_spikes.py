@@ -16,16 +16,16 @@ ones stand out.
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import lasting
+from rlclinic.checks.readings import at_seam, lasting
 from rlclinic.model import Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.seams import settled_from
 from rlclinic.stats.shift import spikes
 
 
 @check(page=__doc__, needs=["grad.norm"], uses=["reward.mean", "group.zero_var_frac"], points=10, since="0.1")
 def grad_spikes(run: Run, limits: Limits) -> Finding:
     norm = run["grad.norm"].finite
-    warm = max(run.number("warmup_steps") or 0.0, 0.02 * float(norm.steps[-1] - norm.steps[0]))
-    kept = (norm.values > 0) & (norm.steps > norm.steps[0] + warm)
+    kept = (norm.values > 0) & (norm.steps > settled_from(norm.steps, run.number("warmup_steps") or 0.0))
     steps, values = norm.steps[kept], norm.values[kept]
     if len(values) < 5:
         return Finding(severity=None, says="too few gradients above 0 to tell spikes", numbers={})
@@ -53,13 +53,15 @@ def grad_spikes(run: Run, limits: Limits) -> Finding:
     if ahead and largest > limits["sparse_ratio"] * float(np.median(values)):
         severity = Severity.CRITICAL
     before = steps[steps < first]
+    since = Onset(first, float(before[-1]) if len(before) else first, first)
     return Finding(
         severity=severity or Severity.INFO,
         says=f"{len(at)} of {len(values)} gradient norms are spikes, up to {largest:.3g} against {np.median(values):.3g}"
-        + ("; the reward falls near them" if ahead else ""),
+        + ("; the reward falls near them" if ahead else "")
+        + at_seam(run, since, norm),
         numbers={"share": share, "count": float(len(at)), "largest": largest, "median": float(np.median(values))},
         metrics=("grad.norm",),
-        onset=Onset(first, float(before[-1]) if len(before) else first, first),
+        onset=since,
         evidence=Evidence(largest / float(np.median(values)), None, "local median and MAD of the run itself"),
         remedies=("inspect_batch", "grad_clip", "advantage_clip", "lower_learning_rate"),
         would_decide=("the batch of those steps: lengths, rewards, ratios",),

@@ -12,6 +12,7 @@ from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severi
 from rlclinic.stats.cliff import apart, cliff
 from rlclinic.stats.groups import beta_binomial_zero_variance, expected_zero_variance
 from rlclinic.stats.level import early, late, late_mean, mean_difference, rank_p
+from rlclinic.stats.seams import coincident
 from rlclinic.stats.shift import crossing, lasting_change, onset, steps_found
 from rlclinic.stats.trend import trend
 
@@ -121,6 +122,21 @@ def _by_separation(c: Column, falling: bool) -> Lasting | None:
         evidence=Evidence(sharp.size, None, method, n=len(c)),
         abrupt=abrupt,
     )
+
+
+def likeliest(tests: list[Evidence], made: int, effect: float) -> Evidence:
+    """Of ``made`` tests of one series, the one with the smallest p among those that showed something, times ``made``
+    (Bonferroni)."""
+    first = min(tests, key=lambda test: test.p_value or 0.0)
+    p_value = min(1.0, made * (first.p_value or 0.0))
+    return replace(first, effect=effect, p_value=p_value, agreeing=len(tests) > 1 or None)
+
+
+def at_seam(run: Run, began: Onset | None, column: Column) -> str:
+    """What the log itself shows at that time, a restart, a resume or a change of configuration, to append to a sentence;
+    empty when nothing does, or when the interval is so wide that anything would."""
+    found = None if began is None else coincident(began, run.seams, column.steps)
+    return "" if found is None else f"; the log shows at step {found.step:g}: {found.event}"
 
 
 @dataclass(frozen=True)

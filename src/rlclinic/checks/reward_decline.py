@@ -10,12 +10,10 @@ The run is getting worse while it spends; the best checkpoint lies behind.
 The data became harder at that step (a curriculum stage), or the reward itself was changed.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import LEAST, lasting
+from rlclinic.checks.readings import LEAST, at_seam, lasting, likeliest
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.coupling import fall
 from rlclinic.stats.level import answers_behind, held, late, mean_difference
@@ -60,16 +58,16 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
         since = Onset(fall.step, fall.low, fall.high)
     else:
         top = float(reward.steps[min(best + width - 1, len(reward) - 1)])
-        since = onset(reward.steps[after], reward.values[after], direction=-1) or Onset(
-            top, float(reward.steps[best]), top
-        )
+        began = onset(reward.steps[after], reward.values[after], direction=-1)
+        since = began or Onset(top, float(reward.steps[best]), top)
     return Finding(
         severity=severity,
-        says=f"reward fell from a held {peak:.3g} to {level:.3g}, {share:.0%} of what it had earned",
+        says=f"reward fell from a held {peak:.3g} to {level:.3g}, {share:.0%} of what it had earned"
+        + at_seam(run, since, reward),
         numbers={"peak": peak, "late": level, "share": share},
         metrics=("reward.mean",),
         onset=since,
-        evidence=_best(tests, share) if sharp is None else sharp.sized(share),
+        evidence=likeliest(tests, 3, share) if sharp is None else sharp.sized(share),
         remedies=("roll_back", "lower_learning_rate", "kl_coefficient"),
         would_decide=("whether data or reward changed at that step",),
     )
@@ -99,13 +97,6 @@ def _shown(
             Evidence(lost / sd if sd > 0 else np.inf, p_value, "best stretch against the last", len(reward), n_eff)
         )
     return tests, sd
-
-
-def _best(tests: list[Evidence], share: float) -> Evidence:
-    """The likeliest of several tests, at the price of having had three."""
-    first = min(tests, key=lambda test: test.p_value or 0.0)
-    agreeing = True if len(tests) > 1 else None
-    return replace(first, effect=share, p_value=min(1.0, 3.0 * (first.p_value or 0.0)), agreeing=agreeing)
 
 
 def _held_out(run: Run, limits: Limits) -> Finding | None:

@@ -14,6 +14,7 @@ A change of data or reward made on purpose at that step.
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
+from rlclinic.checks.readings import at_seam
 from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severity
 from rlclinic.stats.cliff import cliff as complete_fall
 from rlclinic.stats.level import late
@@ -76,7 +77,8 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
         remedies = ("score_gold_answers", "roll_back")
     return Finding(
         severity=Severity.CRITICAL,
-        says=f"reward fell from {level:.3g} to {now:.3g} around step {at.step:g} and stayed there{told}",
+        says=f"reward fell from {level:.3g} to {now:.3g} around step {at.step:g} and stayed there{told}"
+        + at_seam(run, at, reward),
         numbers={"before": level, "late": now, "lost": lost, "size": size},
         metrics=("reward.mean", *(m for m in COMPANIONS if m in run and any(k == run[m].key for _, k in moved))),
         onset=at,

@@ -13,6 +13,7 @@ from rlclinic.model import Floats, Onset
 from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, standardise, tidy
 from rlclinic.stats.evidence import autocorrelation_time, hampel, student_quantile, student_tail
 from rlclinic.stats.shift import lasting_change
+from rlclinic.stats.trend import trend
 
 FEWEST_EVALUATIONS = 6
 """Evaluations below which nothing is said (statistics study, section 4)."""
@@ -275,10 +276,10 @@ def _outcome(steps: ArrayLike, values: ArrayLike, questions: int | None) -> _Out
 
 def _rose_on(x: Floats, y: Floats, since: float, least: float) -> bool:
     """Whether the signal ends above where it was at ``since``. A few dozen rows leave the splines of ``_noise`` too
-    stiff for a steep rise that levels off, and their misfit passes for noise; two windows know no course."""
+    stiff for a steep rise that levels off, and their misfit passes for noise; windows and ranks know no course."""
     after = x >= since
-    found = lasting_change(x[after], y[after])
-    return found.change > least and found.p_value < LEVEL
+    looks = lasting_change(x[after], y[after]), trend(x[after], y[after])
+    return any(found.change > least and found.p_value < LEVEL for found in looks)
 
 
 def _too_few(m: int) -> str:
