@@ -200,11 +200,12 @@ class Basis:
     """(n, k) orthonormal columns."""
 
     @cached_property
-    def _products(self) -> tuple[Floats, Floats]:
+    def _products(self) -> tuple[Floats, Floats, Floats]:
         a, b = self.q[1:], self.q[:-1]
         cross = a.T @ b
         ends = np.outer(self.q[0], self.q[0]) + np.outer(self.q[-1], self.q[-1])
-        return np.asarray(cross + cross.T), np.asarray(ends)
+        one = np.eye(self.q.shape[1])
+        return one, np.asarray(cross + cross.T), np.asarray(one - ends)
 
     @cached_property
     def tail(self) -> Floats:
@@ -212,21 +213,36 @@ class Basis:
         return np.ascontiguousarray(np.cumsum(self.q[::-1], axis=0)[::-1])
 
     @cached_property
-    def rise(self) -> Floats:
-        """(n, k) each row minus the row before it (the first row minus itself)."""
-        return np.diff(self.q, axis=0, prepend=self.q[:1])
+    def _steps(self) -> Floats:
+        """(n + 1, 2 k) what a whitened unit step at each row meets in the columns: ``tail``, and each row minus the row
+        before it (the first minus itself); zeros for the step behind the last row."""
+        rise = np.diff(self.q, axis=0, prepend=self.q[:1])
+        return np.vstack((np.hstack((self.tail, rise)), np.zeros(2 * self.q.shape[1])))
 
     def gram(self, phi: float) -> Floats:
         """(k, k) ``q.T @ P(phi) @ q``."""
-        lagged, ends = self._products
-        one = np.eye(self.q.shape[1])
-        return np.asarray(one - phi * lagged + phi * phi * (one - ends))
+        one, lagged, inner = self._products
+        return np.asarray(one - phi * lagged + phi * phi * inner)
 
     @cached_property
-    def free(self) -> Floats:
-        """(n,) squared norm of a unit step at each position after the curve has taken its part."""
-        n = len(self.q)
-        return np.asarray(n - np.arange(n) - np.einsum("ij,ij->i", self.tail, self.tail))
+    def _roots(self) -> dict[float, Floats]:
+        return {}
+
+    def root(self, phi: float) -> Floats:
+        """(k, k) inverse of the lower Cholesky factor of ``gram(phi)``: it makes the whitened columns orthonormal."""
+        if phi not in self._roots:
+            self._roots[phi] = np.linalg.inv(np.linalg.cholesky(self.gram(phi)))
+        return self._roots[phi]
+
+    def of_steps(self, phi: float) -> Floats:
+        """(n + 1, k) whitened unit step at each position times the orthonormal whitened columns."""
+        k = self.q.shape[1]
+        if phi == 0.0:
+            return self._steps[:, :k]
+        rest, root = 1.0 - phi, self.root(phi).T
+        taken = self._steps @ np.vstack((rest * rest * root, phi * root))
+        taken[:-1] += rest * phi * (self.q[-1] @ root)
+        return np.asarray(taken)
 
     def residual(self, values: Floats) -> Floats:
         """(n,) what ordinary least squares leaves of the values."""
@@ -246,8 +262,7 @@ class Basis:
         borders = q[0] * r[0] + q[-1] * r[-1]
         phi = phis[:, None]
         side = -phi * mixed - phi * phi * borders
-        gram = np.stack([self.gram(float(p)) for p in phis])
-        fitted = np.einsum("pk,pk->p", side, np.linalg.solve(gram, side[..., None])[..., 0])
+        fitted = [float(np.sum((self.root(float(p)) @ one) ** 2)) for p, one in zip(phis, side, strict=True)]
         return np.asarray(square - 2 * phis * lag + phis**2 * (square - ends) - fitted)
 
 

@@ -109,6 +109,8 @@ class Race(NamedTuple):
     k: int
     best: tuple[Candidate | None, ...]
     close: tuple[int, ...]
+    hint: float
+    """Largest squared t of any event beside any curve."""
 
 
 Finder = Callable[[Places], "Place | None"]
@@ -134,17 +136,18 @@ def race(z: Floats, columns: Sequence[int], finders: Sequence[Finder], events: S
         for k, bic, row in zip(columns, smooth, found, strict=True)
         if bic < fewest + HOPELESS or any(c and b and c.bic < b.bic + HOPELESS for c, b in zip(row, best, strict=True))
     )
-    return Race(fewest, columns[smooth.index(fewest)], best, close)
+    hint = max((c.place.gain / c.variance for row in found for c in row if c is not None), default=0.0)
+    return Race(fewest, columns[smooth.index(fewest)], best, close, hint)
 
 
-def candidate(base: Basis, residual: Floats, find: Finder) -> Candidate | None:
+def candidate(base: Basis, residual: Floats, find: Finder, phi: float | None = None) -> Candidate | None:
     """The best event beside one curve. The AR(1) coefficient is that of the residuals with the event removed, which
-    would otherwise pass for autocorrelation."""
+    would otherwise pass for autocorrelation; ``phi``: that of a like fit, to start from."""
     n, k = base.q.shape
-    places = places_of(base, residual, 0.0)
+    places = places_of(base, residual, phi or 0.0)
     place = find(places)
     rest = residual
-    for _ in range(2):
+    for _ in range(2 if phi is None else 1):
         if place is None:
             return None
         rest = residual - _part(base, residual, place)
@@ -220,15 +223,13 @@ def _grid(n: int, guard: int, longest: int) -> tuple[NDArray[np.intp], NDArray[n
 
 def places_of(base: Basis, residual: Floats, phi: float) -> Places:
     """The whitened inner products beside a curve; ``residual`` orthogonal to it."""
-    rest = 1.0 - phi
-    if phi == 0.0:
-        w, taken = residual, base.tail
-    else:
-        root = np.linalg.inv(np.linalg.cholesky(base.gram(phi)))
+    w = residual
+    if phi > 0.0:
+        root = base.root(phi)
         w = whiten(residual - base.q @ ((root @ base.lagged(residual, phi)) @ root), phi)
-        taken = (rest * rest * base.tail + phi * base.rise + rest * phi * base.q[-1]) @ root.T
-    number = rest * np.cumsum(w[::-1])[::-1] + phi * w
-    return Places(float(w @ w), np.append(number, 0.0), np.vstack((taken, np.zeros(taken.shape[1]))), phi)
+    number = np.zeros(len(w) + 1)
+    number[:-1] = (1.0 - phi) * np.cumsum(w[::-1])[::-1] + phi * w
+    return Places(float(w @ w), number, base.of_steps(phi), phi)
 
 
 def beside(base: Basis, events: Sequence[Floats]) -> Basis:
@@ -306,7 +307,8 @@ def _bic(rss: float, n: int, phi: float, parameters: int) -> float:
 
 
 def _noise_phi(residuals: Floats, fitted: int) -> float:
-    return lag_one(residuals, fitted, lowest=0.0, highest=0.98)
+    """The AR(1) coefficient to two digits, which it is never known to, so that the factors of a curve are shared."""
+    return round(lag_one(residuals, fitted, lowest=0.0, highest=0.98), 2)
 
 
 def _part(base: Basis, residual: Floats, place: Place) -> Floats:

@@ -48,6 +48,14 @@ from rlclinic.stats.scan import (
     visible,
 )
 
+_COARSE = 500
+"""Bins in which steps of longer series are looked for, and raw points around each hit that must show it again (ours: a
+quarter of the study's 2000, for speed; the error rates are those measured at 400 points)."""
+_HINT = 14.0
+"""Squared t from which a step too weak to be found alone is reason to look for several (ours)."""
+_ROUGH = 1.3
+"""Ratio of local to usual noise from which a step is held against the local one (ours: without it chance local roughness
+costs a tenth of the power on steps of 3 deviations)."""
 _LEAST_JUMP = 2.5
 """Noise standard deviations of the smallest step (statistics study, section 2)."""
 _LEVEL = 0.01
@@ -123,7 +131,7 @@ def step_scan(steps: ArrayLike, values: ArrayLike) -> Shift | None:
     like a step.
     """
     x, y = tidy(steps, values)
-    return _step_of(x, y)
+    return _step_of(x, y)[0]
 
 
 @once(8)
@@ -139,12 +147,12 @@ def steps_found(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Shi
     parts = [(0, len(x))]
     while parts and len(found) < most:
         a, b = parts.pop(0)
-        hit = _step_of(x[a:b], y[a:b])
+        hit, hint = _step_of(x[a:b], y[a:b])
         if hit is not None:
             found.append(hit)
             split = int(np.searchsorted(x, hit.step))
             parts = sorted([*parts, (a, split), (split, b)], key=lambda part: part[0] - part[1])
-        else:
+        elif hint >= _HINT:
             found += _several_of(x[a:b], y[a:b], most - len(found))
     return tuple(sorted(found, key=lambda shift: shift.step))
 
@@ -333,19 +341,20 @@ def _welch(difference: float, errors: list[float], sizes: list[float]) -> float:
     return min(1.0, 2.0 * student_tail(abs(difference) / math.sqrt(total), max(1.0, df)))
 
 
-def _step_of(x: Floats, y: Floats) -> Shift | None:
+def _step_of(x: Floats, y: Floats) -> tuple[Shift | None, float]:
+    """The step of raw points, and the hint of the scan."""
     z, _, scale = standardise(y)
     n = len(z)
     if n < _FEWEST or scale == 0.0:
-        return None
-    if n <= MOST:
-        hit = _scan(hampel(z))
-        return None if hit is None else _shift(x, y, scale, hit)
+        return None, 0.0
     z = hampel(z)
-    edges = bin_edges(n, MOST)
-    coarse = _scan(bin_means(z, edges))
-    hit = None if coarse is None else _nearby(z, int(edges[coarse.at]), 0, n)
-    return None if hit is None else _shift(x, y, scale, hit)
+    if n <= MOST:
+        hit, hint = _scan(z)
+    else:
+        edges = bin_edges(n, _COARSE)
+        coarse, hint = _scan(bin_means(z, edges))
+        hit = None if coarse is None else _nearby(z, int(edges[coarse.at]), 0, n)
+    return None if hit is None else _shift(x, y, scale, hit), hint
 
 
 def _several_of(x: Floats, y: Floats, most: int) -> list[Shift]:
@@ -356,7 +365,7 @@ def _several_of(x: Floats, y: Floats, most: int) -> list[Shift]:
     z = hampel(z)
     if n <= MOST:
         return [_shift(x, y, scale, hit) for hit in _several(z, most)]
-    edges = bin_edges(n, MOST)
+    edges = bin_edges(n, _COARSE)
     places = sorted(int(edges[hit.at]) for hit in _several(bin_means(z, edges), most))
     bounds = [0, *places, n]
     near = [_nearby(z, at, bounds[i], bounds[i + 2]) for i, at in enumerate(places)]
@@ -365,8 +374,8 @@ def _several_of(x: Floats, y: Floats, most: int) -> list[Shift]:
 
 def _nearby(z: Floats, at: int, start: int, stop: int) -> _Hit | None:
     """The step among the raw points of [start, stop) around a place that bin means showed."""
-    first = max(start, min(at - MOST // 2, stop - MOST))
-    hit = _scan(z[first : min(first + MOST, stop)])
+    first = max(start, min(at - _COARSE, stop - 2 * _COARSE))
+    hit, _ = _scan(z[first : min(first + 2 * _COARSE, stop)])
     return None if hit is None else hit._replace(at=hit.at + first, low=hit.low + first, high=hit.high + first)
 
 
@@ -385,22 +394,22 @@ def _shift(x: Floats, y: Floats, scale: float, hit: _Hit) -> Shift:
     )
 
 
-def _scan(z: Floats) -> _Hit | None:
-    """The step scan on equally spaced, standardised, spike-free points."""
+def _scan(z: Floats) -> tuple[_Hit | None, float]:
+    """The step scan on equally spaced, standardised, spike-free points, with its hint."""
     n = len(z)
     guard = margin(n)
     finders = (best_step(guard),)
     first = race(z, curves(n), finders)
     (best,) = first.best
     if best is None:
-        return None
+        return None, first.hint
     calm, least = cut(z, best.residuals)
     second = race(calm, first.close, finders)
     (best,) = second.best
     if best is None or second.bic - best.bic <= LEAST_GAIN or not visible(z, best.place):
-        return None
+        return None, first.hint
     richer = richer_than(n, max(best.k, second.k))
-    return _verified(calm, best, richer, guard, least)
+    return _verified(calm, best, richer, guard, least), first.hint
 
 
 def _several(z: Floats, most: int) -> list[_Hit]:
@@ -413,18 +422,19 @@ def _several(z: Floats, most: int) -> list[_Hit]:
     if bic > smooth.bic + HOPELESS:
         return []
     calm, least = cut(z, residuals)
+    phi: float | None = None
     for i in [*range(len(places))] * 2:
         others = places[:i] + places[i + 1 :]
-        moved = _one_more(calm, k, others, guard)
+        moved = _one_more(calm, k, others, guard, phi)
         if moved is not None:
-            places[i], bic = moved.place, _joint_bic(moved, n, len(others))
+            places[i], phi, bic = moved.place, moved.places.phi, _joint_bic(moved, n, len(others))
     if bic + LEAST_GAIN >= race(calm, smooth.close, ()).bic:
         return []
     while len(places) > 1:
         hits: list[_Hit] = []
         for i in range(len(places)):
             others = places[:i] + places[i + 1 :]
-            best = _one_more(calm, k, others, guard)
+            best = _one_more(calm, k, others, guard, phi)
             richer = richer_than(n, k)
             if richer is not None:
                 richer = beside(richer, [event(n, place) for place in others])
@@ -444,20 +454,21 @@ def _together(z: Floats, k: int, most: int, guard: int) -> list[tuple[float, int
     """(BIC, columns, steps, residuals) of a curve of ``k`` columns with 2 to ``most`` steps, each added where it gains
     most."""
     places: list[Place] = []
+    phi: float | None = None
     tried = []
     while len(places) < most:
-        best = _one_more(z, k, places, guard)
+        best = _one_more(z, k, places, guard, phi)
         if best is None:
             break
-        places = [*places, best.place]
+        places, phi = [*places, best.place], best.places.phi
         if len(places) > 1:
             tried.append((_joint_bic(best, len(z), len(places) - 1), k, places, best.residuals))
     return tried
 
 
-def _one_more(z: Floats, k: int, known: list[Place], guard: int) -> Candidate | None:
+def _one_more(z: Floats, k: int, known: list[Place], guard: int, phi: float | None = None) -> Candidate | None:
     base = beside(basis(len(z), k), [event(len(z), place) for place in known])
-    return candidate(base, base.residual(z), best_step(guard, known))
+    return candidate(base, base.residual(z), best_step(guard, known), phi)
 
 
 def _joint_bic(best: Candidate, n: int, known: int) -> float:
@@ -468,19 +479,31 @@ def _joint_bic(best: Candidate, n: int, known: int) -> float:
 def _verified(z: Floats, best: Candidate, richer: Basis | None, guard: int, least: float) -> _Hit | None:
     """The step when it is large, and significant over all positions beside its own curve and the richer one."""
     n = len(z)
-    sd = max(scaled_mad(best.residuals), least)
+    at, gain = best.place.at, best.place.gain
+    rougher = _rougher(best.residuals, at)
+    sd = rougher * max(scaled_mad(best.residuals), least)
     if abs(best.place.height) < _LEAST_JUMP * sd:
         return None
-    at, gain = best.place.at, best.place.gain
     if richer is not None:
         near = slice(max(guard, at - 3), min(n - guard, at + 4))
         gain = min(gain, float(places_of(richer, richer.residual(z), best.places.phi).steps(guard)[0][near].max()))
-    p_value = 2 * n * student_tail(math.sqrt(gain / best.variance), max(n - best.k - 4, 5))
+    p_value = 2 * n * student_tail(math.sqrt(gain / best.variance) / rougher, max(n - best.k - 4, 5))
     if p_value >= _LEVEL:
         return None
     gains = best.places.steps(guard)[0]
     allowed = np.flatnonzero(gains >= gains[at] - LEAST_GAIN * best.variance)
     return _Hit(at, int(allowed[0]), int(allowed[-1]), best.place.height, sd, p_value)
+
+
+def _rougher(residuals: Floats, at: int) -> float:
+    """How many times the usual noise is the noise around a place, 1 where that is not clearly more. Noise that grows or
+    shrinks during a run put steps into 5.7 % of real series whose blocks were shuffled, against 4.1 % with this; the
+    power on steps of 3 and 5 deviations is the same (ours)."""
+    side = max(12, len(residuals) // 10)
+    usual = float(np.mean(residuals**2))
+    local = float(np.mean(residuals[max(0, at - side) : at + side] ** 2))
+    ratio = math.sqrt(local / usual) if usual > 0.0 else 1.0
+    return ratio if ratio > _ROUGH else 1.0
 
 
 class Departure(NamedTuple):
