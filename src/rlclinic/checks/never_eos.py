@@ -31,7 +31,8 @@ def never_eos(run: Run, limits: Limits) -> Answer:
         return Unexamined(("length.truncated_frac",), "no share of cut answers and no count of end tokens is logged")
     c = cut.finite
     share = float((c.values >= limits["share"]).mean())
-    says = f"{c.values.mean():.0%} of answers reach the limit from the first row to the last"
+    shown = " shown" if run.excerpt else ""
+    says = f"{c.values.mean():.0%} of answers reach the limit from the first row{shown} to the last"
     if ended is not None and len(ended.finite):
         none = float((ended.finite.values == 0).mean())
         says += f"; no answer ends by itself in {none:.0%} of rows"

@@ -52,9 +52,10 @@ def plateau(run: Run, limits: Limits) -> Answer:
     if not top and ((left > limits["budget"] and flat >= 0.5) or (flat > limits["share"] and span >= limits["steps"])):
         severity = Severity.WARNING
     rest = f"; {min(left, 0.99):.0%} of the planned {planned} steps remain" if left > 0.02 else ""
+    near = float(np.median(reward.values[reward.steps >= start]))
     return Finding(
         severity=severity,
-        says=f"reward has stayed near {level:.3g} since step {start:.0f}, {flat:.0%} of the run{rest}",
+        says=f"reward has stayed near {near:.3g} since step {start:.0f}, {flat:.0%} of the run{rest}",
         numbers={"flat": flat, "level": level, "left": left, "learned": float(learned)},
         metrics=tuple(m for m in ("reward.mean", "eval.score") if m in run),
         onset=Onset(start, max(float(reward.steps[0]), start - 0.1 * span), start + 0.1 * span),

@@ -221,10 +221,11 @@ def now(run: Run, values: Floats) -> float:
 
 
 def since(column: Column, limit: float, level: float) -> Onset | None:
-    """Since which step a share that ends at ``level`` has been beyond ``limit``, or beyond the middle of its climb when
-    it began near the limit already: the climb is then the event, not the crossing.
+    """Since which step a share that ends at ``level`` has been beyond ``limit``.
 
-    Rows are averaged in fives from 20 rows on, so that one quiet row does not start the count anew.
+    Where one step carries most of the climb, that step; where the share began near the limit, since the middle of its
+    climb: the climb is then the event, not the crossing. Rows are averaged in fives from 20 rows on, so that one quiet
+    row does not start the count anew.
     """
     c = column.finite
     if not len(c):
@@ -240,6 +241,11 @@ def since(column: Column, limit: float, level: float) -> Onset | None:
     found = crossing(c.steps, values, bound, above=True)
     if found is None:
         return None
+    steep = [s for s in steps_found(c.steps, c.values) if s.jump >= MOST_OF * (level - first) > 0]
+    held = [s for s in steep if s.step >= found.step]
+    if held:
+        best = max(held, key=lambda s: s.jump)
+        return Onset(best.step, best.low, best.high)
     # An average of five sees two rows ahead; the onset is the first row that is itself beyond.
     ahead = c.steps[(c.steps >= found.step) & (c.values >= bound)][:1]
     step = float(ahead[0]) if len(ahead) else found.step

@@ -283,10 +283,12 @@ def _broken(diagnosis: Diagnosis) -> list[Block]:
 def _about_the_log(diagnosis: Diagnosis, brief: bool, most: int) -> list[Block]:
     run = diagnosis.run
     lines = [_undecided(u.key, u.meanings, u.decided_by) for u in run.undecided]
-    warnings = [plain(w.says) for w in run.warnings]
+    left_out = [plain(w.says) for w in run.warnings if w.code == "source_left_out"]
+    warnings = [plain(w.says) for w in run.warnings if w.code != "source_left_out"]
     seams = [(at, plain(what)) for at, what in sorted(run.seams.items())]
     lines += warnings
     lines += [f"step {step(at)}: {what}" for at, what in seams if not any(what in said for said in warnings)]
+    lines += left_out  # they may be many, and say nothing of the run
     if run.unrecognised:
         lines.insert(len(run.undecided), _unrecognised(run.unrecognised, named=most > _HEALTHY))
     shown = [*(_checks_in_short(diagnosis) if brief else []), *bounded(lines, most)]

@@ -1,0 +1,27 @@
+"""`--full` measures every error rate at the size of the acceptance table; without it the longest ones take a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from scipy import stats
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="acceptance rows with all their repetitions")
+
+
+@pytest.fixture
+def repeats(request: pytest.FixtureRequest) -> Callable[[int], int]:
+    """How many of a row's repetitions to make: all of them with ``--full``, else an eighth, at least 40."""
+    full = bool(request.config.getoption("--full"))
+    return lambda most: most if full else min(most, max(40, most // 8))
+
+
+@pytest.fixture
+def most_alarms(request: pytest.FixtureRequest) -> Callable[[int, float], int]:
+    """Alarms that ``made`` repetitions may raise at the ``limit`` of a row: with ``--full`` the limit itself, else what a
+    rate at the limit stays below in 999 of 1000 samples of that size."""
+    full = bool(request.config.getoption("--full"))
+    return lambda made, limit: int(limit * made) if full else int(stats.binom.ppf(0.999, made, limit))
