@@ -17,7 +17,7 @@ pytestmark = [
 
 LIMITS = {"trend p": 0.02, "trend verdict": 0.015, "acceleration": 0.02, "step": 0.04, "lasting p": 0.025}
 """Twice the level for what is tested at 1 %, with room for a few hundred series; steps have no nominal level."""
-LIMITS_RESCALED = LIMITS | {"step": 0.08}
+LIMITS_RESCALED = LIMITS | {"step": 0.06}
 """Where noise is several times larger in one part of a run than in the others, more steps are seen."""
 
 
