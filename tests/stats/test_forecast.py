@@ -31,7 +31,7 @@ def test_known_answers_downwards() -> None:
     assert found.low < 1.6 * 199 < found.high
     assert found.chance > 0.8
     assert found.level == pytest.approx(0.166, abs=0.02)
-    assert found.horizon == 4 * 199
+    assert found.until == 4 * 199
     straight = forecast(axis(200), 1.0 - ramp(200, 0.6) + 0.01 * noise(np.random.default_rng(1), 200, 0.5), 0.1)
     assert straight.verdict == "will"
     assert straight.step == pytest.approx(1.5 * 199, rel=0.05)
@@ -114,10 +114,10 @@ def test_without_noise_the_limit_is_dated_well() -> None:
 def test_horizon() -> None:
     y = falling()
     near, far = forecast(axis(200), y, 0.07, horizon=20), forecast(axis(200), y, 0.07, horizon=1500)
-    assert near.horizon == 219
+    assert near.until == 219
     assert near.verdict == "will_not"
     assert near.chance < 0.05 < 0.8 < far.chance
-    assert forecast(axis(200), y, 0.07, horizon=1e12).horizon == 101 * 199
+    assert forecast(axis(200), y, 0.07, horizon=1e12).until == 101 * 199
     assert forecast(axis(200), y, 0.07, horizon=3 * 199) == forecast(axis(200), y, 0.07)
     for odd in (0.0, -5.0, math.nan, math.inf):
         assert forecast(axis(200), y, 0.07, horizon=odd).chance >= 0.0
@@ -142,6 +142,107 @@ def test_fan_and_forecast_agree() -> None:
     assert len(fan([], []).steps) == 0
     assert len(fan(axis(30), ramp(30)).steps) == 0
     assert (fan(axis(50), np.full(50, 2.0)).high == 2.0).all()
+
+
+WITHOUT_TREND: dict[str, Callable[[np.random.Generator, int], Array]] = {
+    "white": lambda rng, n: noise(rng, n, 0.0),
+    "correlated": lambda rng, n: noise(rng, n, 0.5),
+    "spiky": lambda rng, n: rng.standard_t(2, n),
+    "early step": lambda rng, n: 6.0 * (axis(n) > 0.3 * n) + noise(rng, n, 0.0),
+    "step": lambda rng, n: -16.0 * (axis(n) >= n // 2) + noise(rng, n, 0.0),
+    "late step": lambda rng, n: 6.0 * (axis(n) > 0.81 * n) + noise(rng, n, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_TREND)
+@pytest.mark.parametrize("n", [60, 300, 3000])
+def test_without_a_trend_the_fan_is_a_level_band(name: str, n: int) -> None:
+    widths, moves = [], []
+    for seed in range(10):
+        y = 0.5 + 0.03 * WITHOUT_TREND[name](np.random.default_rng(seed), n)
+        band = fan(axis(n), y)
+        if len(band.steps):
+            assert (band.low < band.middle).all()
+            assert (band.middle < band.high).all()
+            widths.append((band.high[-1] - band.low[-1]) / np.ptp(y))
+            moves.append(abs(band.middle[-1] - band.middle[0]) / np.ptp(y))
+    if widths:
+        assert np.median(widths) < 2.0
+        assert np.median(moves) < 0.1
+        assert max(moves) < 0.6
+    assert widths or name == "step"
+
+
+@pytest.mark.parametrize("n", [100, 300, 3000])
+def test_far_limits_are_not_reached_without_a_trend(n: int) -> None:
+    steps = axis(n)
+    chances = []
+    for seed in range(20):
+        y = 0.5 + 0.03 * noise(np.random.default_rng(seed), n, 0.0)
+        for horizon in (None, 100.0 * n):
+            assert forecast(steps, y, 1e9, horizon=horizon).chance < 1e-9
+        chances += [forecast(steps, y, limit).chance for limit in (0.05, 0.95)]
+    assert max(chances) < 0.1
+    assert np.mean(chances) < 0.01
+
+
+def test_weak_trends_do_not_explode() -> None:
+    for change in (0.3, 1.0, 2.0):
+        for seed in range(10):
+            y = ramp(300, change) + noise(np.random.default_rng(seed), 300, 0.0)
+            band = fan(axis(300), y)
+            assert (band.high - band.low).max() < 3.0 * np.ptp(y)
+            assert abs(band.middle[-1] - band.middle[0]) < 5.0 * change
+
+
+@pytest.mark.parametrize("curve", [0.0 * TIME, TIME, np.exp(-2.0 * TIME), TIME**2, np.exp(3.0 * TIME - 3.0)])
+def test_the_chance_beyond_an_edge_of_the_fan_is_a_tenth(curve: Array) -> None:
+    for seed in range(4):
+        y = curve[:SEEN] + 0.02 * noise(np.random.default_rng(seed), SEEN, 0.5)
+        band = fan(axis(SEEN), y)
+        for edge in (band.low[-1], band.high[-1]):
+            found = forecast(axis(SEEN), y, edge)
+            likely = abs(edge - found.level) > abs(band.middle[-1] - found.level)
+            assert found.reason == "moving_away" or found.chance == pytest.approx(0.1 if likely else 0.9, abs=0.05)
+
+
+def test_exponential_growth_is_still_seen_coming() -> None:
+    """From a hundredth to one in the window; the alarm at ten is half a window away."""
+    curve = 0.01 * np.exp(math.log(100.0) * TIME)
+    for seed in range(5):
+        y = curve[:SEEN] + 0.01 * noise(np.random.default_rng(seed), SEEN, 0.5)
+        found = forecast(axis(SEEN), y, 10.0)
+        assert found.verdict in {"will", "cannot_tell"}
+        assert found.low / 1.05 < 1.5 * (SEEN - 1) < found.high * 1.05
+        assert found.chance > 0.8
+
+
+def test_a_chance_is_at_most_one() -> None:
+    for seed in range(20):
+        y = ramp(200, 1.0) + 0.03 * noise(np.random.default_rng(seed), 200, 0.0)
+        for limit in (0.5, 1.02, 1.2):
+            assert forecast(axis(200), y, limit).chance <= 1.0
+
+
+def test_the_fan_keeps_to_the_bounds_of_the_metric() -> None:
+    y = 1.0 - ramp(200, 0.6) + 0.01 * noise(np.random.default_rng(1), 200, 0.5)
+    free, share = fan(axis(200), y), fan(axis(200), y, low=0.0, high=1.0)
+    assert free.low[-1] < 0.0
+    for open_edge, edge in zip(free[1:], share[1:], strict=True):
+        assert (edge == np.clip(open_edge, 0.0, 1.0)).all()
+    assert (fan(axis(200), -y, high=math.nan).low == fan(axis(200), -y).low).all()
+
+
+def test_there_is_a_fan_where_there_is_a_chance() -> None:
+    rng = np.random.default_rng(9)
+    empty = 0
+    for phi in (0.0, 0.9):
+        for curve in (0.0 * TIME, np.exp(-2 * TIME), np.maximum(1 - 2 * TIME, 0.4)):
+            y = curve[:SEEN] + 0.05 * noise(rng, SEEN, phi)
+            chance = forecast(axis(SEEN), y, -9.0).chance
+            assert (len(fan(axis(SEEN), y).steps) == 0) == math.isnan(chance)
+            empty += math.isnan(chance)
+    assert 0 < empty < 6
 
 
 HOSTILE: dict[str, list[float]] = {
@@ -386,3 +487,12 @@ def test_x_intervals_in_slow_noise(world: World, cover: float) -> None:
 @pytest.mark.parametrize(("sd", "phi", "most"), [(0.036, 0.5, 0.01), (0.012, 0.9, 0.05)])
 def test_x_what_levels_off_is_not_said_to_reach_in_any_noise(sd: float, phi: float, most: float) -> None:
     assert outcomes(levelling_off, 150, sd, phi)["will"] <= most
+
+
+@pytest.mark.parametrize("tau", [40.0, 60.0, 100.0])
+@pytest.mark.parametrize("sd", [0.001, 0.01])
+def test_what_has_levelled_off_does_not_reach_a_limit_just_above(tau: float, sd: float) -> None:
+    y = 1.0 - np.exp(-axis(300) / tau) + sd * noise(np.random.default_rng(7), 300, 0.0)
+    found = forecast(axis(300), y, 1.0 + max(5.0 * sd, 0.02))
+    assert found.verdict not in ("will", "reached")
+    assert found.level == pytest.approx(float(y[-30:].mean()), abs=0.02)

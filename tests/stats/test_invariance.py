@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from rlclinic.stats.cliff import apart, cliff
 from rlclinic.stats.curve import reduce, smooth
+from rlclinic.stats.level import held, late_mean, mean_difference, rank_p
 from rlclinic.stats.shift import (
     crossing,
     lasting_change,
@@ -281,3 +284,34 @@ def test_p1_long_series_are_quick() -> None:
     trend(axis(20_000), y)
     step_scan(axis(20_000), y)
     assert time.process_time() - began <= 0.5
+
+
+@pytest.mark.parametrize("ask", [steps_found, lasting_change, trend])
+def test_named_and_masked_series_are_the_same_series(ask: Callable[..., object]) -> None:
+    y = noise(np.random.default_rng(31), 200, 0.5) + 6.0 * (axis(200) > 120)
+    assert ask(steps=axis(200), values=y) == ask(axis(200), y)
+    hidden = np.ma.masked_array(np.where(axis(200) < 190, y, 1e20), mask=axis(200) >= 190)
+    assert ask(axis(200), hidden) == ask(axis(190), y[:190])
+
+
+def test_next_to_no_noise_is_no_step() -> None:
+    smooth_rise = 20.0 * (1.0 - np.exp(-6.0 * axis(700) / 700.0))
+    found = [step_scan(axis(700), smooth_rise + 1e-6 * noise(np.random.default_rng(s), 700, 0.0)) for s in range(8)]
+    assert found == [None] * 8
+
+
+def test_lengths_must_agree() -> None:
+    for ask in (trend, step_scan, spikes, lambda x, y: reduce(x, y, 50)):
+        with pytest.raises(ValueError, match="60 steps but 59 values"):
+            ask(axis(60), axis(59))
+
+
+@pytest.mark.parametrize("name", ["huge", "extreme"])
+def test_levels_of_extreme_values_warn_of_nothing(name: str) -> None:
+    values = np.array(HOSTILE[name])
+    held(values)
+    late_mean(values)
+    rank_p(values[:12])
+    mean_difference(values[:20], values[40:])
+    cliff(axis(60), values, falling=True)
+    apart(axis(12), values[:12], falling=False)

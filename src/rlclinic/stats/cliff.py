@@ -30,6 +30,7 @@ class Cliff(NamedTuple):
     onset: Onset
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def cliff(
     steps: ArrayLike, values: ArrayLike, *, falling: bool, whole: bool = True, most_rows: int = 30
 ) -> Cliff | None:
@@ -71,6 +72,7 @@ def cliff(
     return Cliff(-best.before, -best.after, -best.near, best.size, best.onset)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def apart(steps: ArrayLike, values: ArrayLike, *, falling: bool) -> Cliff | None:
     """The change from the first to the last third of a short log when the two thirds do not overlap, else None.
 

@@ -29,10 +29,7 @@ def tidy(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
     A value that a logger repeats on every row until the next one is measured counts once, at its first step: otherwise
     990 rows with 99 measurements would pass for ten times the evidence, and every new value for a step.
     """
-    x = np.asarray(steps, dtype=np.float64).ravel()
-    y = np.asarray(values, dtype=np.float64).ravel()
-    if len(x) != len(y):
-        raise ValueError(f"{len(x)} steps but {len(y)} values")
+    x, y = paired(steps, values)
     keep = np.isfinite(x) & np.isfinite(y)
     if not keep.all():
         x, y = x[keep], y[keep]
@@ -47,6 +44,21 @@ def tidy(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
         usual = float(np.median(lengths))
         if usual >= 2.0 and np.mean(lengths == usual) >= _HELD:
             x, y = x[begins], y[begins]
+    return x, y
+
+
+def unmasked(values: ArrayLike) -> Floats:
+    """(n,) the values as floats; what a masked array hides is NaN, not whatever lies beneath."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.where(np.ma.getmaskarray(values), np.nan, np.ma.getdata(values))
+    return np.asarray(values, dtype=np.float64).ravel()
+
+
+def paired(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
+    """Both as (n,) floats. Raises ValueError when their lengths differ."""
+    x, y = unmasked(steps), unmasked(values)
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} steps but {len(y)} values")
     return x, y
 
 
@@ -135,8 +147,7 @@ def reduce(steps: ArrayLike, values: ArrayLike, most: int) -> tuple[Floats, Floa
     mean distance between drawn points; shorter gaps close. ``steps`` must be finite and in order. A series of up to
     ``most`` points comes back as it is.
     """
-    x = np.asarray(steps, dtype=np.float64).ravel()
-    y = np.asarray(values, dtype=np.float64).ravel()
+    x, y = paired(steps, values)
     n, most = len(y), max(most, 8)
     if n <= most:
         return x.copy(), y.copy()

@@ -270,7 +270,7 @@ def strength(
     """
     if p_value is None:
         return "strong"
-    if not effect or n_eff < FEWEST:
+    if not effect or not n_eff >= FEWEST or not 0.0 <= p_value <= 1.0:  # NaN is no evidence
         return None
     q = math.nan if q_value is None else q_value
     if q <= 0.05 and n >= 100 and not estimated:

@@ -36,15 +36,25 @@ _COARSE, _FEW = 0.01, 10.0
 misfit tells no curve from another, and where it outweighs the noise, a series is worth 10 points (ours: without it,
 forecasts from noise-free series missed by 10 % with an interval of 1 %; noisy ones lose nothing)."""
 _SLOPE = 2.0
-"""Prior standard deviation of a curve's change over the window, in changes of the best one (ours: whitening can make a
-curve nearly constant; without a prior its wild slope would weigh most)."""
+"""Prior standard deviation of a curve's change over the window, in changes of the best one, at least one standard
+deviation of the noise (ours: whitening can make a curve nearly constant; without a prior its wild slope would weigh
+most. The best of two hundred curves through noise changes by less than the noise; against so small a change the level
+would have no more evidence than a motion that nothing shows)."""
+_FARTHEST = 40.0
+"""Growth ends after so many times the change seen in the window, as does the slowest approach to a level (ours: without
+an end, a curve that fits the last few points of pure noise is at 1e15 noise deviations three windows on)."""
 _SPLINE, _PENALTY, _MATERIAL = 9, 1.5, 0.02
 """No simple curve fits when a spline of 9 columns beats the best at a price of 1.5 log n per column (as the trend test
 chooses its curve) and what the best one misses is more than 2 % of its change (ours: less than the curves' spacing
 does not bend a forecast)."""
 
 _SHARES = (np.arange(20) + 0.5) / 20.0
+_DECAYS = np.append(-np.log1p(-_SHARES), np.geomspace(4.5, 30.0, 9))
+"""Rates of the exponential approaches, per window: those of the shares, and faster ones, which have long levelled off;
+these divide the last share's part among them (ours: without them 1 - exp(-7 u) was read as a slower approach to a level
+3 % higher, which it "will reach")."""
 _KNEES = np.linspace(0.05, 0.85, 17)
+_JUMPS = np.linspace(0.02, 0.98, 49)
 _ORIGINS = np.geomspace(0.03, 3.0, 5)
 _WIDTHS = np.geomspace(0.05, 0.5, 9)
 _RATES = np.geomspace(0.15, 20.0, 20)
@@ -66,8 +76,8 @@ class Forecast(NamedTuple):
     low: float
     high: float
     """10 and 90 % point of the crossing; before the last step if it may have happened already."""
-    horizon: float
-    """The last step looked at."""
+    until: float
+    """The last step looked at: the last logged one plus the horizon."""
     level: float
     """Where the curve is at the last logged step."""
     n: int
@@ -77,7 +87,7 @@ class Forecast(NamedTuple):
 class Fan(NamedTuple):
     """Where the curve under the noise is going from the last step on: 10, 50 and 90 % points, all (points,).
 
-    The edges cross a limit at the steps that ``forecast`` gives for it.
+    The edges cross a limit between the bounds at the steps that ``forecast`` gives for it.
     """
 
     steps: Floats
@@ -89,11 +99,12 @@ class Fan(NamedTuple):
 def forecast(steps: ArrayLike, values: ArrayLike, limit: float, *, horizon: float | None = None) -> Forecast:
     """Whether and when a falling metric reaches a floor or a rising one an alarm, with an interval of 80 %.
 
-    ``steps``, ``values`` (n,) without warm-up; ``limit`` in the unit of the metric; ``horizon`` in trainer steps after
-    the last one. A chance is given from 40 points and 8 effective ones on, if a simple curve fits; a crossing is
-    announced or dated only on a significant trend of at least one noise standard deviation. A limit behind the motion
-    was passed if the metric began on its other side, else it is left behind. How large the trend is relative to the
-    start level does not matter here: the way left to the limit does.
+    ``steps``, ``values`` (n,) without warm-up; ``limit`` in the unit of the metric; ``horizon``: how many trainer steps
+    to look beyond the last one (unless told, three times the observed window; at most, 100 times), which leads to the
+    step ``until`` of the answer. A chance is given from 40 points and 8 effective ones on, if a simple curve fits; a
+    crossing is announced or dated only on a significant trend of at least one noise standard deviation. A limit behind
+    the motion was passed if the metric began on its other side, else it is left behind. How large the trend is relative
+    to the start level does not matter here: the way left to the limit does.
 
     Bayesian average of simple curves (``_curves``) under AR(1) noise (statistics study, section 3, without random
     draws): each contributes a normal distribution of its level at every step; their weighted sum says how likely the
@@ -108,7 +119,7 @@ def forecast(steps: ArrayLike, values: ArrayLike, limit: float, *, horizon: floa
         step=math.inf,
         low=math.inf,
         high=math.inf,
-        horizon=belief.step(1.0 + ahead),
+        until=belief.step(1.0 + ahead),
         level=belief.mean(1.0),
         n=drift.n,
         n_eff=drift.n_eff,
@@ -128,7 +139,7 @@ def forecast(steps: ArrayLike, values: ArrayLike, limit: float, *, horizon: floa
     when = np.concatenate((_PAST, 1.0 + ahead * _AHEAD))
     direction = motion if passed else math.copysign(1.0, limit - found.level)
     crossed = np.maximum.accumulate(belief.beyond(limit, when, direction))
-    chance = float(crossed[-1])
+    chance = min(float(crossed[-1]), 1.0)
     low, step, high = (belief.step(_first(when, crossed, share)) for share in (0.1, 0.5, 0.9))
     dated = found._replace(chance=chance, step=step, low=low, high=high)
     if passed:
@@ -139,14 +150,27 @@ def forecast(steps: ArrayLike, values: ArrayLike, limit: float, *, horizon: floa
     return dated._replace(verdict="will_not" if denied else "will" if chance > SURE else "cannot_tell")
 
 
-def fan(steps: ArrayLike, values: ArrayLike, *, horizon: float | None = None, points: int = 60) -> Fan:
-    """The band to draw behind a forecast, at ``points`` steps from the last one to the horizon, closer together at
-    first. Empty where ``forecast`` has no curve to go by."""
+def fan(
+    steps: ArrayLike,
+    values: ArrayLike,
+    *,
+    horizon: float | None = None,
+    points: int = 60,
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> Fan:
+    """The band to draw behind a forecast, at ``points`` steps from the last one on, closer together at first.
+
+    ``horizon`` as in ``forecast``: so many steps beyond the last one, three observed windows unless told. ``low`` and
+    ``high`` bound the metric, as 0 and 1 do a share: the band stays between them. Without a trend it is a level that
+    widens as curves drift. Empty where ``forecast`` gives no chance.
+    """
     belief = _belief(steps, values)
-    if belief.reason is not None:
+    if belief.reason is not None or trend(steps, values).n_eff < FEWEST:
         return Fan(np.empty(0), np.empty(0), np.empty(0), np.empty(0))
     when = 1.0 + _windows(horizon, belief.window) * np.linspace(0.0, 1.0, points) ** 2
-    return Fan(belief.first + belief.window * when, *belief.band(when, (0.1, 0.5, 0.9)))
+    band = np.fmin(np.fmax(belief.band(when, (0.1, 0.5, 0.9)), low), high)
+    return Fan(belief.first + belief.window * when, *band)
 
 
 class _Belief(NamedTuple):
@@ -190,9 +214,10 @@ class _Belief(NamedTuple):
         """(S, U) values below which the curve lies with each share of probability, by bisection."""
         mean, sd = self._paths(when)
         wanted = np.array(shares)[:, None]
-        low = np.repeat([(mean - 9.0 * sd).min(axis=0)], len(shares), axis=0)
-        high = np.repeat([(mean + 9.0 * sd).max(axis=0)], len(shares), axis=0)
-        for _ in range(30):
+        # The quantile of a mixture lies between the least and the greatest of its members'.
+        own = mean + sd * np.interp(wanted, _normal_table()[1], _normal_table()[0])[:, :, None]
+        low, high = own.min(axis=1), own.max(axis=1)
+        for _ in range(24):
             middle = 0.5 * (low + high)
             below = np.einsum("j,sju->su", self.weight, _normal((middle[:, None] - mean) / sd))
             low, high = np.where(below < wanted, middle, low), np.where(below < wanted, high, middle)
@@ -226,7 +251,7 @@ def _belief(steps: ArrayLike, values: ArrayLike) -> _Belief:
         z, u = bin_means(z, edges), bin_means(u, edges)
 
     curves = _curves(u)
-    slope, rss = _regress(curves, z)[:2]
+    slope, rss = _regress(curves, z, 1e-9)[:2]
     best = int(np.argmin(rss))
     residual = z - z.mean() - slope[best] * (curves[best] - curves[best].mean())
     change = max(abs(float(slope[best])), 1e-6)
@@ -240,7 +265,7 @@ def _belief(steps: ArrayLike, values: ArrayLike) -> _Belief:
     phi /= 1.0 + coarse / max(float(np.mean(residual**2)), 1e-300)
     noise = float(np.mean((residual[1:] - phi * residual[:-1]) ** 2))
     worth = max((n - 3) * noise / (noise + coarse), _FEW)
-    flat = (noise + coarse) / (_SLOPE * change) ** 2
+    flat = (noise + coarse) / ((_SLOPE * change) ** 2 + float(np.mean(residual**2)))
     z = z[1:] - phi * z[:-1]
     slope, rss, power, centre = _regress(curves[:, 1:] - phi * curves[:, :-1], z, flat)
     rss = rss + n * coarse
@@ -265,7 +290,7 @@ def _belief(steps: ArrayLike, values: ArrayLike) -> _Belief:
     )
 
 
-def _regress(curves: Floats, z: Floats, flat: float = 0.0) -> tuple[Floats, Floats, Floats, Floats]:
+def _regress(curves: Floats, z: Floats, flat: float) -> tuple[Floats, Floats, Floats, Floats]:
     """(slope, residual sum of squares, precision of the slope, mean of the curve), each (J,), of a straight fit of
     ``z`` to each curve, with a prior of precision ``flat`` on a slope of 0; precisions count in noise variances."""
     centre = curves.mean(axis=1)
@@ -288,23 +313,27 @@ def _outdone(residual: Floats, z: Floats) -> bool:
 
 
 def _curves(u: Floats) -> Floats:
-    """(J, U) the curves at ``u``, each 0 at u = 0 and 1 at u = 1, family by family.
+    """(J, U) the curves at ``u``, family by family, each 0 at u = 0 and (but for the first) 1 at u = 1.
 
-    A straight line; lines that begin at a knee; exponential, power and logistic approaches to a level; exponential
-    growth. Those that approach a level are laid out evenly in the share of the whole way that the window shows: seen at
-    a random moment, a motion is equally likely to be in any part of its way (Gott 1993).
+    No motion, which is 0 throughout; a jump; a straight line; lines that begin at a knee; exponential, power and
+    logistic approaches to a level; exponential growth. Those that approach a level are laid out evenly in the share of
+    the whole way that the window shows: seen at a random moment, a motion is equally likely to be in any part of its
+    way (Gott 1993).
     """
     late = np.maximum(u - _KNEES[:, None], 0.0) / (1.0 - _KNEES[:, None])
+    jump = (u >= _JUMPS[:, None]).astype(np.float64)
     share = _SHARES[:, None]
     rate = np.log1p(-share)
-    decay = -np.expm1(rate * u) / share
+    decay = np.expm1(-_DECAYS[:, None] * u) / np.expm1(-_DECAYS[:, None])
     origin = _ORIGINS[:, None, None]
     power = -np.expm1(rate * np.log1p(u / origin) / np.log1p(1.0 / origin)) / share
     middle, width = _logistic()
     rise = 1.0 / (1.0 + np.exp((middle - np.append(u, [0.0, 1.0])) / width))
     logistic = (rise[:, :-2] - rise[:, -2:-1]) / (rise[:, -1:] - rise[:, -2:-1])
-    growth = np.expm1(np.minimum(_RATES[:, None] * u, 100.0)) / np.expm1(_RATES[:, None])
-    return np.concatenate((u[None], late, decay, power.reshape(-1, len(u)), logistic, growth))
+    growth = np.minimum(np.expm1(np.minimum(_RATES[:, None] * u, 100.0)) / np.expm1(_RATES[:, None]), _FARTHEST)
+    return np.concatenate(
+        (np.zeros((1, len(u))), jump, u[None], late, decay, power.reshape(-1, len(u)), logistic, growth)
+    )
 
 
 @lru_cache(maxsize=1)
@@ -318,10 +347,16 @@ def _logistic() -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=1)
 def _prior() -> Floats:
-    """(J,) log prior: equal for each family and within it, twice for the logistic one, which stands both for motion
-    that is about to slow down and for motion that has."""
-    sizes = np.array([1, len(_KNEES), len(_SHARES), len(_ORIGINS) * len(_SHARES), len(_logistic()[0]), len(_RATES)])
-    return np.repeat(np.log(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 1.0]) / sizes), sizes)
+    """(J,) log prior: as much for no motion as for all the others; these are equal for each family and within it, but
+    twice for the logistic one, which stands both for motion that is about to slow down and for motion that has."""
+    powers = len(_ORIGINS) * len(_SHARES)
+    faster = len(_DECAYS) - len(_SHARES) + 1
+    decays = np.repeat((1.0, 1.0 / faster), (len(_SHARES) - 1, faster)) / len(_SHARES)
+    sizes = np.array([1, len(_JUMPS), 1, len(_KNEES), len(_DECAYS), powers, len(_logistic()[0]), len(_RATES)])
+    prior = np.repeat(np.array([8.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0]) / sizes, sizes)
+    first = int(sizes[:4].sum())
+    prior[first : first + len(decays)] = decays
+    return np.asarray(np.log(prior))
 
 
 @lru_cache(maxsize=1)

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike
 from rlclinic.model import Floats
 from rlclinic.stats.evidence import effective_size, spread, student_tail
 
+_QUIET = np.errstate(over="ignore", invalid="ignore")
+"""Values of 1e308 overflow in sums; infinite means compare as they should."""
 EARLY, LATE = 0.15, 0.25
 """Shares of a run called early and late (architecture, section 7)."""
 
@@ -30,11 +32,13 @@ def late(values: Floats, share: float = LATE, least: int = 3) -> float:
     return middle(values[-_count(values, share, least) :]) if len(values) else float("nan")
 
 
+@_QUIET
 def late_mean(values: Floats, share: float = LATE, least: int = 3) -> float:
     """Mean of the last ``share``: right for shares and for saw-tooth series, whose median lies on one tooth."""
     return float(np.mean(values[-_count(values, share, least) :])) if len(values) else float("nan")
 
 
+@_QUIET
 def held(values: Floats, share: float = EARLY, least: int = 5) -> tuple[Floats, int]:
     """Running means over ``share`` of the run (n - w + 1,) and the window length w used."""
     width = min(len(values), _count(values, share, least))
@@ -53,6 +57,7 @@ class Difference(NamedTuple):
     n_eff: float
 
 
+@_QUIET
 def mean_difference(first: Floats, second: Floats) -> Difference:
     """Welch's t of two windows (n,), (m,) with their effective sizes around their own lines; p is 1 with fewer than two
     points in either."""
@@ -71,6 +76,7 @@ def mean_difference(first: Floats, second: Floats) -> Difference:
     return Difference(p_value, sd, sum(sizes))
 
 
+@_QUIET
 def rank_p(values: Floats) -> float:
     """Two-sided p-value of Kendall's rank test that (n,) independent values neither rise nor fall (normal, n < 30)."""
     n = len(values)

@@ -8,6 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from rlclinic.stats.curve import unmasked
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -21,14 +23,15 @@ def once(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
     def wrap(ask: Callable[P, T]) -> Callable[P, T]:
         @lru_cache(maxsize=most)
         def answer(series: tuple[Any, ...], how: tuple[tuple[str, Any], ...]) -> T:
-            found = ask(*map(_thawed, series), **dict(how))
+            found = ask(*map(_thawed, series), **{name: _thawed(value) for name, value in how})
             if isinstance(found, np.ndarray):
                 found.flags.writeable = False
             return found
 
         @wraps(ask)
         def asked(*series: P.args, **how: P.kwargs) -> T:
-            return answer(tuple(map(_frozen, series)), tuple(sorted(how.items())))
+            named = tuple((name, _frozen(value)) for name, value in sorted(how.items()))
+            return answer(tuple(map(_frozen, series)), named)
 
         return asked
 
@@ -36,7 +39,9 @@ def once(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def _frozen(value: Any) -> Any:
-    return value if isinstance(value, (int, float)) else np.asarray(value, dtype=np.float64).tobytes()
+    if value is None or isinstance(value, (int, float, str)):
+        return value
+    return unmasked(value).tobytes()
 
 
 def _thawed(value: Any) -> Any:

@@ -281,8 +281,9 @@ def visible(z: Floats, place: Place) -> bool:
 
 def cut(z: Floats, residuals: Floats) -> tuple[Floats, float]:
     """(series with its residuals cut at 3.5 noise deviations, least noise deviation): half the plain deviation, because
-    the MAD of a mostly constant series is near 0 and would turn every blip into an event."""
-    least = 0.5 * float(np.std(residuals))
+    the MAD of a mostly constant series is near 0 and would turn every blip into an event; and 1e-4 of the range, because
+    beside next to no noise the misfit of a curve is one."""
+    least = max(0.5 * float(np.std(residuals)), 1e-4 * float(np.ptp(z)))
     limit = _CUT * max(scaled_mad(residuals), least)
     return np.asarray(z - residuals + np.clip(residuals, -limit, limit)), max(least, 1e-9)
 

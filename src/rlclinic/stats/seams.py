@@ -40,7 +40,8 @@ def settled_from(steps: ArrayLike, warmup: float = 0.0) -> float:
     if not len(x):
         return math.nan
     first, last = float(x.min()), float(x.max())
-    return first + max(warmup, _LEAST_WARM_UP * (last - first))
+    configured = warmup if math.isfinite(warmup) else 0.0
+    return first + max(configured, _LEAST_WARM_UP * last - _LEAST_WARM_UP * first)
 
 
 def coincident(
@@ -61,7 +62,9 @@ def coincident(
     low, high = onset.low - pace, onset.high + pace
     inside = sorted(at for at in events if low <= at <= high)
     share = min(1.0, max(0.0, min(high, float(x[-1])) - max(low, float(x[0]))) / span)
-    chance = 1.0 - (1.0 - share) ** sum(x[0] <= at <= x[-1] for at in events)
+    logged = [at for at in events if x[0] - pace <= at <= x[-1] + pace]
+    chance = float(1.0 - (1.0 - share) ** len(logged))
+    inside = [at for at in inside if at in logged]
     if not inside or chance > most:
         return None
     nearest = min(inside, key=lambda at: abs(at - onset.step))

@@ -15,6 +15,7 @@ from rlclinic.stats.curve import (
     basis,
     bin_edges,
     bin_means,
+    paired,
     running_median,
     shape_gains,
     shapes,
@@ -173,8 +174,7 @@ def spikes(
     moving level nor a noisier phase counts. Non-finite values are ignored. Upwards from a negative level a spike must
     pass zero by ``ratio`` times the level: what only came back to zero is no spike of a gradient or a loss.
     """
-    x = np.asarray(steps, dtype=np.float64).ravel()
-    y = np.asarray(values, dtype=np.float64).ravel()
+    x, y = paired(steps, values)
     seen = np.flatnonzero(np.isfinite(y) & np.isfinite(x))
     seen = seen[np.argsort(x[seen], kind="stable")]
     z, centre, scale = standardise(y[seen])
