@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: demo test lint docs schema snapshots bench clean
+.PHONY: demo test acceptance lint docs schema snapshots bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -15,6 +15,9 @@ demo: $(STAMP)  ## the main job on a real sick run
 
 test: $(STAMP) lint  ## every test, the measured error rates included
 	$(BIN)/python -m pytest -n auto
+
+acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetitions
+	$(BIN)/python -m pytest -n auto -m slow --full tests/stats tests/test_real_noise.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

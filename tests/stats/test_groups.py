@@ -44,7 +44,7 @@ def test_zero_variance_arithmetic() -> None:
     assert expected_zero_variance(0.95, 8) == pytest.approx(0.663, abs=5e-4)
     assert math.isnan(expected_zero_variance([], 8))
     assert expected_zero_variance(0.3, 1) == 1.0
-    with pytest.raises(ValueError, match="pass rates"):
+    with pytest.raises(ValueError, match=r"pass_rate: a share in \[0, 1\], got 1.2; percent"):
         expected_zero_variance(1.2, 8)
 
 
@@ -68,7 +68,7 @@ def test_beta_binomial_agrees_with_scipy(mean: float, rho: float, group: int) ->
 def test_group_spread_that_says_nothing() -> None:
     assert beta_binomial_zero_variance(0.5, 0.5, 8) is None
     assert beta_binomial_zero_variance(0.5, math.nan, 8) is None
-    assert beta_binomial_zero_variance(1.2, 0.1, 8) is None
+    assert beta_binomial_zero_variance(math.nan, 0.1, 8) is None
     assert beta_binomial_zero_variance(1.0, 0.0, 8) == 1.0
     assert beta_binomial_zero_variance(0.5, 0.0, 8) == pytest.approx(1.0)
     assert beta_binomial_zero_variance(0.4, 0.1, 1) is None
@@ -80,15 +80,15 @@ def test_group_spread_that_says_nothing() -> None:
 def test_groups_are_counted_by_kind() -> None:
     rewards = [0, 0, 1, 1, 0.5, 0.5, 0, 1, 1, 0.3, math.nan]
     groups = ["a", "a", "b", "b", "c", "c", "d", "d", "single", "e", "e"]
-    assert count_dead(rewards, groups) == Dead(groups=4, low=1, high=1, middle=1)
+    assert count_dead(rewards, groups) == Dead(groups=4, all_low=1, all_high=1, middle=1)
     assert count_dead(rewards, groups).share == 0.75
-    assert count_dead(rewards, groups, low=-1.0, high=1.0) == Dead(4, low=0, high=1, middle=2)
+    assert count_dead(rewards, groups, low=-1.0, high=1.0) == Dead(4, all_low=0, all_high=1, middle=2)
     assert count_dead([0.1 + 0.2, 0.3, 1.0, 0.0], [1, 1, 2, 2]).middle == 1
 
 
 def test_a_reward_that_never_moves_has_no_ends() -> None:
-    assert count_dead([0.4] * 6, [1, 1, 1, 2, 2, 2]) == Dead(2, low=0, high=0, middle=2)
-    assert count_dead([0.0] * 6, [1, 1, 1, 2, 2, 2], low=0.0) == Dead(2, low=2, high=0, middle=0)
+    assert count_dead([0.4] * 6, [1, 1, 1, 2, 2, 2]) == Dead(2, all_low=0, all_high=0, middle=2)
+    assert count_dead([0.0] * 6, [1, 1, 1, 2, 2, 2], low=0.0) == Dead(2, all_low=2, all_high=0, middle=0)
 
 
 def test_nothing_to_count() -> None:
@@ -114,10 +114,10 @@ def test_neither_order_nor_unit_of_rollouts_matters(
     assert count_dead(rewards, groups) == found
     assert count_dead(shift + scale * rewards, groups) == found
     mirrored = count_dead(-rewards, groups)
-    assert (mirrored.low, mirrored.high, mirrored.middle) == (found.high, found.low, found.middle)
+    assert (mirrored.all_low, mirrored.all_high, mirrored.middle) == (found.all_high, found.all_low, found.middle)
     by_hand = [[r for g, r in pairs if g == one] for one in {g for g, _ in pairs}]
     assert found.groups == sum(len(one) > 1 for one in by_hand)
-    assert found.low + found.high + found.middle == sum(len(one) > 1 and len(set(one)) == 1 for one in by_hand)
+    assert found.all_low + found.all_high + found.middle == sum(len(one) > 1 and len(set(one)) == 1 for one in by_hand)
 
 
 # Order of evidence
@@ -144,6 +144,35 @@ def test_graded_rewards_are_never_estimated() -> None:
     assert not two_valued([0.0, 0.5, 1.0])
     assert not two_valued([1.0, 1.0])
     assert not two_valued([])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda share: current_share([0.3, share, 0.5]),
+        lambda share: zero_variance(logged=share),
+        lambda share: zero_variance(counted=Dead(10, 3, 2, 0), logged=share),
+        lambda share: zero_variance(binary=True, mean=share, group_size=8),
+        lambda share: expected_zero_variance([0.5, share], 8),
+        lambda share: at_other_sizes([share], 8),
+        lambda share: fit_beta_binomial(share, 0.1, 8),
+        lambda share: beta_binomial_zero_variance(share, 0.1, 8),
+        lambda share: before_filter(share, 0.5),
+        lambda share: before_filter(0.5, share),
+        lambda share: before_filter(0.5, 0.5, right=share),
+    ],
+)
+def test_percent_are_refused_wherever_a_share_is_asked_for(ask: Callable[[float], object]) -> None:
+    with pytest.raises(ValueError, match=r"a share in \[0, 1\], got 40; percent\?"):
+        ask(40.0)
+    with pytest.raises(ValueError, match=r"a share in \[0, 1\], got -0.2$"):
+        ask(-0.2)
+    ask(math.nan)
+    ask(1.0 + 1e-7)
+
+
+def test_a_mean_of_graded_rewards_is_no_share() -> None:
+    assert zero_variance(mean=40.0, group_std=3.0, group_size=8) is None
 
 
 # Other group sizes

@@ -39,7 +39,7 @@ _FALL, _LOSS = 0.01, 0.02
 _RISE, _ROOM = 0.05, 0.20
 """Least rise of the signal at full transfer and least room of the outcome for a claim of no transfer, as shares (ours:
 a rise of a few points promises nothing measurable, and a held-out score of 0.8 may be at its true ceiling)."""
-_LEAST_SD, _DRAWS = 1e-9, 4000
+_LEAST_SD, _DRAWS = 1e-6, 4000
 _FEWEST_JOINED, _ORDER, _APART = 40, 6, 0.05
 """Common rows that lags need, highest autoregressive order, and share of the steps that must lie between two onsets
 (ours: without that a decay and a ramp that begin together were told apart in 12 % of runs, since shapes fit badly)."""
@@ -88,7 +88,9 @@ class Coupling(NamedTuple):
     transfer: float
     transfer_low: float
     transfer_high: float
-    """Outcome gained per unit of signal over all evaluations, with one-sided 99 % limits; NaN when the signal stood."""
+    """Outcome gained per unit of signal over all evaluations (least squares), with one-sided 99 % limits. After a fall or
+    a stall a mean of the time that followed and the time that did not. NaN when the signal stood, and without enough
+    evaluations."""
     effect: float
     """Outcome lost since the peak (falling), lost against the earlier relation (stalled); else gained while the signal
     rose."""
@@ -223,6 +225,14 @@ def coupled(
     found = found._replace(
         change=s * (late - start), peak=c + s * (late + peak.lost), late=c + s * late, rise=unit * rise
     )
+    moved = abs(rise) > _CLEAR * error
+    if moved:
+        slope, slope_error = _slope(r, outcome)
+        half = student_quantile(LEVEL, outcome.df) * slope_error
+        per = s * (rise / found.rise)
+        found = found._replace(
+            transfer=per * slope, transfer_low=per * (slope - half), transfer_high=per * (slope + half)
+        )
     least = 0.05 * float(np.ptp(r))
     on = end - float(r[peak.at]) > max(_CLEAR * error, least) or _rose_on(x, y, outcome.steps[peak.high], unit * least)
     if on and peak.p_value < LEVEL and peak.lost > max(1.4 * outcome.sd, _FALL * outcome.unit):
@@ -237,7 +247,7 @@ def coupled(
             return found._replace(reason=f"no date: dating a stall takes {_DATED_STALL} evaluations")
         return found._replace(rollback=outcome.onset(*stall[:3]))
 
-    if abs(rise) > _CLEAR * error:
+    if moved:
         both = outcome.share and bool(y.min() >= 0.0) and bool(y.max() <= 1.0)
         whole = full if full is not None else 1.0 if both else None
         return _transfer(found, outcome, r, None if whole is None else whole * unit / max(s, 1e-300), top - start)
@@ -382,7 +392,7 @@ def _fall(outcome: _Outcome) -> _Dated:
             gain = outcome.df * math.log1p(max(gain, 0.0) / outcome.df)
         gains = null.estimated if outcome.noise == "differences" else null.known
         p_value = (1 + len(gains) - int(np.searchsorted(gains, gain, side="left"))) / (1 + len(gains))
-    lost = float(np.mean(z[max(0, at - 1) : at + 2])) - _late(outcome)
+    lost = float(np.mean(z[max(0, at - 1) : at + 2])) - _late(outcome) if at < len(z) - 1 else 0.0
     return _Dated(at, int(allowed[0]), int(allowed[-1]) + 1, lost, p_value)
 
 
@@ -435,9 +445,7 @@ def _transfer(found: Coupling, outcome: _Outcome, r: Floats, full: float | None,
     slope, error = _slope(r, outcome)
     half = student_quantile(LEVEL, outcome.df) * error
     rise, e = float(np.median(r[-2:]) - r[0]), outcome.values
-    per = outcome.scale * (rise / found.rise)
-    found = found._replace(transfer=per * slope, transfer_low=per * (slope - half), transfer_high=per * (slope + half))
-    found = found._replace(effect=per * slope * found.rise, p_value=student_tail(slope / error, outcome.df))
+    found = found._replace(effect=found.transfer * found.rise, p_value=student_tail(slope / error, outcome.df))
     promised = 0.0 if full is None else min(full * rise, room)
     if promised >= _RISE * outcome.unit and room >= _ROOM * outcome.unit:
         few = max(2, len(e) // 4)

@@ -33,12 +33,16 @@ _WIDEST = 0.2
 """Span of likely pass rates from which none is named (ours: it does not tell a hard task from a medium one)."""
 
 
+_ROUNDING = 1e-6
+"""By how much a share may lie outside [0, 1], where it is then cut (ours: means in single precision do)."""
+
+
 class Dead(NamedTuple):
     """Groups of rollouts counted one by one; groups of a single rollout are left out."""
 
     groups: int
-    low: int
-    high: int
+    all_low: int
+    all_high: int
     """Groups whose rewards are all the lowest, all the highest there is."""
     middle: int
     """Groups whose rewards are all equal to something else, or to nothing that can be placed."""
@@ -46,7 +50,7 @@ class Dead(NamedTuple):
     @property
     def share(self) -> float:
         """Share of the groups that carry no signal, exact for the groups seen; NaN without any group."""
-        return (self.low + self.high + self.middle) / self.groups if self.groups else math.nan
+        return (self.all_low + self.all_high + self.middle) / self.groups if self.groups else math.nan
 
 
 class Share(NamedTuple):
@@ -169,12 +173,17 @@ def zero_variance(
     1. ``counted`` from rollouts. 2. ``logged``, to be given only when its meaning is certain: a share of GROUPS of the
     batch as it was GENERATED. For ``binary`` rewards, with ``mean`` scaled to a pass rate and ``group_std`` likewise:
     3. the beta-binomial estimate from the mean deviation WITHIN groups. 4. the lower bound from the mean alone.
+
+    NaN counts as not given. ValueError for a ``logged``, or a ``mean`` of binary rewards, outside [0, 1], whatever
+    better evidence there is.
     """
+    logged = None if logged is None else _share(logged, "logged")
+    mean = None if mean is None or not binary else _share(mean, "mean")
     if counted is not None and counted.groups:
         return Share(counted.share, "rollouts")
-    if logged is not None and 0.0 <= logged <= 1.0:
+    if logged is not None and not math.isnan(logged):
         return Share(logged, "logged")
-    if not binary or mean is None or group_size is None or group_size < 2 or not 0.0 <= mean <= 1.0:
+    if mean is None or math.isnan(mean) or group_size is None or group_size < 2:
         return None
     estimate = None if group_std is None else beta_binomial_zero_variance(mean, group_std, group_size, ddof=ddof)
     if estimate is not None:
@@ -185,6 +194,7 @@ def zero_variance(
 def current_share(shares: ArrayLike, *, groups: float = math.inf) -> Current | None:
     """Mean of (n,) shares per step, oldest first, with a 95 % interval that knows that hard and easy batches come in
     runs; None without any share. ``groups`` per step, when known, keep the interval of a share that never moves honest.
+    Non-finite ones are left out; ValueError for one outside [0, 1].
 
     Pooled groups would pass for independent ones: Wilson's interval over them covers 15 % where the difficulty of
     batches is AR(.9). It is the narrowest that can be, so the interval contains it. Measured with drifting difficulty,
@@ -192,7 +202,7 @@ def current_share(shares: ArrayLike, *, groups: float = math.inf) -> Current | N
     steps only .5 and .8, because such a series earns an interval by looking more independent than it is.
     """
     y = np.asarray(shares, dtype=np.float64).ravel()
-    y = y[np.isfinite(y)]
+    y = _shares(y[np.isfinite(y)], "shares")
     if not len(y):
         return None
     found = mean_interval(y)
@@ -204,7 +214,7 @@ def current_share(shares: ArrayLike, *, groups: float = math.inf) -> Current | N
             high = max(high, 1.0 - lower_bound(1.0 - found.mean, trials, z))
         return Current(found.mean, low, high, found.n_eff, "interval")
     last = y[-max(min(3, len(y)), math.ceil(LATE * len(y))) :]
-    return Current(found.mean, float(last.min()), float(last.max()), found.n_eff, "range")
+    return Current(float(last.mean()), float(last.min()), float(last.max()), found.n_eff, "range")
 
 
 def at_other_sizes(difficulty: BetaBinomial | ArrayLike, group_size: int) -> tuple[float, float, float]:
@@ -247,23 +257,22 @@ def expected_zero_variance(pass_rate: ArrayLike, group_size: int) -> float:
     given only the mean over prompts it is a LOWER bound (Jensen), often a poor one: 0.01 where the truth is 0.53 for a
     U-shaped difficulty at G = 8. NaN without any rate; ValueError for a rate outside [0, 1].
     """
-    p = np.asarray(pass_rate, dtype=np.float64).ravel()
+    p = _shares(pass_rate, "pass_rate")
     p = p[~np.isnan(p)]
     if not len(p):
         return math.nan
-    if p.min() < 0.0 or p.max() > 1.0:
-        raise ValueError(f"pass rates must lie in [0, 1], got {p.min():g} to {p.max():g}")
     return float(np.mean(p**group_size + (1.0 - p) ** group_size)) if group_size > 1 else 1.0
 
 
 def fit_beta_binomial(mean: float, group_std: float, group_size: int, *, ddof: int = 1) -> BetaBinomial | None:
     """The spread of difficulty that explains a mean within-group standard deviation of 0/1 rewards.
 
-    None when it cannot be told: a value outside its range, a group of one, or a ``group_std`` within 2 % of (or above)
+    None when it cannot be told: NaN, a negative deviation, a group of one, or a ``group_std`` within 2 % of (or above)
     sqrt(mean (1 - mean)), which is what the deviation over the whole batch would be, a quantity that says nothing about
-    groups. A mean of 0 or 1 needs no spread.
+    groups. A mean of 0 or 1 needs no spread. ValueError for a ``mean`` outside [0, 1].
     """
-    if not (0.0 <= mean <= 1.0 and group_std >= 0.0 and math.isfinite(group_std)) or group_size <= max(1, ddof):
+    mean = _share(mean, "mean")
+    if math.isnan(mean) or not (group_std >= 0.0 and math.isfinite(group_std)) or group_size <= max(1, ddof):
         return None
     whole = math.sqrt(mean * (1.0 - mean))
     if whole == 0.0:
@@ -284,7 +293,8 @@ def fit_beta_binomial(mean: float, group_std: float, group_size: int, *, ddof: i
 
 def beta_binomial_zero_variance(mean: float, group_std: float, group_size: int, *, ddof: int = 1) -> float | None:
     """Estimated share of groups without spread, from the mean reward and the mean WITHIN-group standard deviation of
-    0/1 rewards; None where ``fit_beta_binomial`` cannot tell, and then only the lower bound is known.
+    0/1 rewards; None where ``fit_beta_binomial`` cannot tell, and then only the lower bound is known. ValueError for a
+    ``mean`` outside [0, 1].
 
     Measured error: under 0.01 for beta-shaped difficulty; low by up to 0.03 when 60 % of the prompts are nearly
     hopeless or nearly certain, by up to 0.06 when they are exactly so.
@@ -342,7 +352,8 @@ def before_filter(
 
     ``kept_mean``: pass rate of the kept groups; ``dropped``: share of the generated groups that was dropped; ``right``:
     share of the generated groups dropped for being all right, where that is counted (open-instruct, slime, prime-rl).
-    None for numbers outside their range. The kept mean alone is drawn to the middle: 0.36 where the truth is 0.17, for
+    ValueError for one of the three outside [0, 1]; None for NaN, for ``dropped`` 1, when nothing was kept, and for more
+    dropped right than dropped. The kept mean alone is drawn to the middle: 0.36 where the truth is 0.17, for
     difficulty Beta(.25, 1.2) and groups of 8.
 
     Without ``right``, and with the mean WITHIN-group deviation ``kept_std`` of ``groups`` kept groups, ``mean`` is
@@ -352,11 +363,13 @@ def before_filter(
     first: measured, the estimate is within 0.03 for smooth difficulty, off by up to 0.15 beside a heap, and allowing
     for heaps in the fit gives the bounds back almost unchanged.
     """
-    if not (0.0 <= kept_mean <= 1.0 and 0.0 <= dropped < 1.0):
+    kept_mean, dropped = _share(kept_mean, "kept_mean"), _share(dropped, "dropped")
+    right = None if right is None else _share(right, "right")
+    if math.isnan(kept_mean) or not dropped < 1.0:
         return None
     low = (1.0 - dropped) * kept_mean
     if right is not None:
-        return Unfiltered(low + right, low + right, low + right) if 0.0 <= right <= dropped + 1e-9 else None
+        return Unfiltered(low + right, low + right, low + right) if right <= dropped + 1e-9 else None
     high = low + dropped
     if kept_std is None or not kept_std >= 0.0 or group_size < 2 or not groups >= 1:
         return Unfiltered(low, high, None)
@@ -371,6 +384,20 @@ def before_filter(
         return Unfiltered(low, high, None)
     mean = float(grid.rates[misfit.argmin() // misfit.shape[1]])
     return Unfiltered(low, high, min(max(mean, low), high))
+
+
+def _shares(values: ArrayLike, name: str) -> Floats:
+    """(n,) the shares or rates, NaN left in place. ValueError outside [0, 1]."""
+    given = np.asarray(values, dtype=np.float64).ravel()
+    outside = given[(given < -_ROUNDING) | (given > 1.0 + _ROUNDING)]
+    if len(outside):
+        hint = "; percent?" if 1.0 < outside[0] <= 100.0 else ""
+        raise ValueError(f"{name}: a share in [0, 1], got {outside[0]:g}{hint}")
+    return np.clip(given, 0.0, 1.0)
+
+
+def _share(value: float, name: str) -> float:
+    return float(_shares(value, name)[0])
 
 
 class _Truncated(NamedTuple):
