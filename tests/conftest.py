@@ -12,6 +12,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="acceptance rows with all their repetitions")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        skip = pytest.mark.skip(reason="a rate beyond the acceptance table: make acceptance")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skip)
+
+
 @pytest.fixture
 def repeats(request: pytest.FixtureRequest) -> Callable[[int], int]:
     """How many of a row's repetitions to make: all of them with ``--full``, else an eighth, at least 40."""

@@ -11,7 +11,7 @@ from real_noise import NULLS, TESTS, Sample, interval, sample, table
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not CORPUS.is_dir(), reason="the labelled logs are not beside the project"),
 ]
 

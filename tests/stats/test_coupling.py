@@ -358,7 +358,7 @@ def test_d3_a_stall_is_found() -> None:
     assert np.mean([d.low <= 150 <= d.high for d in dates]) >= 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("m", "questions", "least"), [(8, 200, 0.8), (17, 50, 0.6), (17, 200, 0.95), (40, 1000, 0.95)])
 def test_no_transfer_is_found(m: int, questions: int, least: float) -> None:
     seen, _ = verdicts("never", m, questions, True, 100)
@@ -366,7 +366,7 @@ def test_no_transfer_is_found(m: int, questions: int, least: float) -> None:
     assert seen["falling"] + seen["stalled"] <= 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "phi"), [(60, 0.5), (150, 0.9), (400, 0.5), (400, 0.9)])
 def test_dense_outcomes_with_slow_noise_are_silent(n: int, phi: float) -> None:
     rng = np.random.default_rng([43, n])
@@ -378,7 +378,7 @@ def test_dense_outcomes_with_slow_noise_are_silent(n: int, phi: float) -> None:
     assert np.mean(alarms) <= 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("n", [100, 400])
 def test_unrelated_series_do_not_lead(n: int) -> None:
     rng = np.random.default_rng([44, n])

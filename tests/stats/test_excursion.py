@@ -171,7 +171,7 @@ NOISE: dict[str, Callable[[np.random.Generator, int], Array]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "rounds"), [(100, 100), (400, 50), (2000, 10)])
 @pytest.mark.parametrize("name", NOISE)
 def test_noise_has_no_excursion(name: str, n: int, rounds: int) -> None:
@@ -194,7 +194,7 @@ COURSES: dict[str, Array] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", COURSES)
 def test_smooth_courses_steps_and_oscillations_have_no_excursion(name: str) -> None:
     rng = np.random.default_rng(7200)
@@ -213,7 +213,7 @@ def test_spikes_are_no_excursion() -> None:
     assert np.mean(found) <= 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "rounds"), [(100, 25), (400, 13)])
 @pytest.mark.parametrize("phi", [0.0, 0.5])
 def test_five_deviations_are_found_and_dated(n: int, rounds: int, phi: float) -> None:

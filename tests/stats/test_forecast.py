@@ -466,13 +466,13 @@ def test_x3_intervals_cover_while_a_fall_still_speeds_up() -> None:
     assert outcomes(late_sigmoid_above, 200)["will"] <= 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("world", [exponential, straight, growing, late_sigmoid])
 def test_x_intervals_cover_in_strong_noise(world: World) -> None:
     assert outcomes(world, 100, sd=0.036)["cover"] >= 0.75
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("world", "cover"), [(exponential, 0.75), (straight, 0.85), (growing, 0.7), (late_sigmoid, 0.5)]
 )
@@ -483,7 +483,7 @@ def test_x_intervals_in_slow_noise(world: World, cover: float) -> None:
     assert found["undecided"] >= 0.4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("sd", "phi", "most"), [(0.036, 0.5, 0.01), (0.012, 0.9, 0.05)])
 def test_x_what_levels_off_is_not_said_to_reach_in_any_noise(sd: float, phi: float, most: float) -> None:
     assert outcomes(levelling_off, 150, sd, phi)["will"] <= most

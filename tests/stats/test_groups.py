@@ -233,7 +233,7 @@ def test_a_share_that_never_moves_is_not_certain() -> None:
     assert found.low == pytest.approx(float(stats.binomtest(160, 160).proportion_ci(0.95, "wilson").low), abs=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("phi", "steps"), [(0.0, 60), (0.5, 100), (0.9, 600)])
 def test_the_interval_of_the_current_share_covers(phi: float, steps: int) -> None:
     """Difficulty of batches drifts as in the statistics study, section 7; R = 200."""

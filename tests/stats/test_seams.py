@@ -72,7 +72,7 @@ def test_the_unit_of_steps_does_not_matter(scale: float, origin: float, at: int)
     assert (found is None) == (moved is None)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_random_onsets_coincide_as_often_as_they_say() -> None:
     rng = np.random.default_rng(7500)
     said, chances = [], []
@@ -85,7 +85,7 @@ def test_random_onsets_coincide_as_often_as_they_say() -> None:
     assert np.mean(said) == pytest.approx(np.mean(chances), abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("phi", [0.0, 0.5])
 def test_a_warm_up_left_out_is_no_step(phi: float) -> None:
     rng = np.random.default_rng(7600)

@@ -174,7 +174,7 @@ def test_s1_smooth_curves_have_no_step(
     assert sum(found) <= most_alarms(len(found), 0.05 if name == "steep sigmoid" and phi == 0.9 else 0.02)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", CURVES)
 def test_looking_for_several_steps_adds_no_false_alarm(name: str) -> None:
     rng = np.random.default_rng(9750)
@@ -223,7 +223,7 @@ def test_several_steps_are_found(name: str, phi: float) -> None:
     assert np.mean(extra) <= 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_saw_tooth_of_three_deviations_is_often_found() -> None:
     rng = np.random.default_rng(9860)
     hits = []
@@ -280,7 +280,7 @@ def test_s4_spikes_are_no_step() -> None:
     assert np.mean(found) <= 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "phi", "limit"), [(100, 0.5, 0.02), (400, 0.0, 0.02), (400, 0.8, 0.02), (400, 0.95, 0.04)]
 )

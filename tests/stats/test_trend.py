@@ -262,7 +262,7 @@ def test_a7_rows_logged_three_times() -> None:
     assert np.mean(found) <= 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("n", [60, 100, 300, 1000])
 def test_a_change_of_the_margin_is_called_flat_at_most_at_the_level(n: int, phi: float) -> None:
@@ -287,7 +287,7 @@ def bends(repeats: int, seed: int, n: int, phi: float, curve: Array | float) -> 
     }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "phi", "height", "repeats"),
     [
@@ -306,7 +306,7 @@ def test_acceleration_false_positives(n: int, phi: float, height: float, repeats
     assert found["speeding_up"] + found["slowing_down"] <= 0.015
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "phi"), [(100, 0.0), (400, 0.5), (1000, 0.9)])
 def test_acceleration_power(n: int, phi: float) -> None:
     f = axis(n) / (n - 1)
@@ -315,7 +315,7 @@ def test_acceleration_power(n: int, phi: float) -> None:
     assert bends(100, 9801, n, phi, 8 * np.exp(-4 * f))["slowing_down"] >= 0.90
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_acceleration_calls_bent_drifts_steady_at_most_at_its_level() -> None:
     """The halves of this parabola differ by just more than the margin."""
     f = axis(400) / 399
