@@ -17,7 +17,7 @@ test: $(STAMP) lint  ## every test, the measured error rates included
 	$(BIN)/python -m pytest -n auto
 
 acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetitions
-	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py
+	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

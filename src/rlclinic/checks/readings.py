@@ -57,7 +57,7 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
     if len(c) < LEAST:
         return _by_separation(c, falling)
     now = late(c.values)
-    steps = [s for s in steps_found(c.steps, c.values) if sign * s.jump > 0]
+    steps = [s for s in steps_found(c.steps, c.values, hidden=False) if sign * s.jump > 0]
     held = [
         s
         for s in steps
@@ -241,7 +241,7 @@ def since(column: Column, limit: float, level: float) -> Onset | None:
     found = crossing(c.steps, values, bound, above=True)
     if found is None:
         return None
-    steep = [s for s in steps_found(c.steps, c.values) if s.jump >= MOST_OF * (level - first) > 0]
+    steep = [s for s in steps_found(c.steps, c.values, hidden=False) if s.jump >= MOST_OF * (level - first) > 0]
     held = [s for s in steep if s.step >= found.step]
     if held:
         best = max(held, key=lambda s: s.jump)

@@ -28,7 +28,7 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
     best = int(np.argmax(means[: max(1, len(means) - width)]))
     peak, level = float(means[best]), late(reward.values, 0.15)
     after = slice(best, len(reward))
-    drops = [s for s in steps_found(reward.steps[after], reward.values[after]) if s.jump < 0]
+    drops = [s for s in steps_found(reward.steps[after], reward.values[after], hidden=False) if s.jump < 0]
     tests, sd = _shown(reward, best, width, drops, peak - level, limits)
     real = bool(tests) and peak - level > limits["noise"] * sd
     few = len(reward) < LEAST

@@ -37,7 +37,7 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
     now = late(reward.values, 0.15)
     falls = [
         (step.size, _before(reward.steps, reward.values, step.step), Onset(step.step, step.low, step.high))
-        for step in steps_found(reward.steps, reward.values)
+        for step in steps_found(reward.steps, reward.values, hidden=False)
         if step.jump < 0 and -step.jump >= limits["sharp"] * (_before(reward.steps, reward.values, step.step) - now)
     ]
     scanned = [at for _, _, at in falls]
@@ -61,7 +61,7 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
         c = column.finite
         jumps = [
             s
-            for s in steps_found(c.steps, c.values)
+            for s in steps_found(c.steps, c.values, hidden=False)
             if abs(s.step - at.step) <= near and s.size >= limits["size"] and s.before != 0
         ]
         if jumps:

@@ -110,7 +110,7 @@ class Race(NamedTuple):
     best: tuple[Candidate | None, ...]
     close: tuple[int, ...]
     hint: float
-    """Largest squared t of any event beside any curve."""
+    """Largest squared t of any event beside any curve that is not hopeless with it."""
 
 
 Finder = Callable[[Places], "Place | None"]
@@ -136,7 +136,8 @@ def race(z: Floats, columns: Sequence[int], finders: Sequence[Finder], events: S
         for k, bic, row in zip(columns, smooth, found, strict=True)
         if bic < fewest + HOPELESS or any(c and b and c.bic < b.bic + HOPELESS for c, b in zip(row, best, strict=True))
     )
-    hint = max((c.place.gain / c.variance for row in found for c in row if c is not None), default=0.0)
+    near = (c for row in found for c in row if c is not None and c.bic < fewest + HOPELESS)
+    hint = max((c.place.gain / c.variance for c in near), default=0.0)
     return Race(fewest, columns[smooth.index(fewest)], best, close, hint)
 
 

@@ -52,7 +52,7 @@ from rlclinic.stats.scan import (
 _COARSE = 500
 """Bins in which steps of longer series are looked for, and raw points around each hit that must show it again (ours: a
 quarter of the study's 2000, for speed; the error rates are those measured at 400 points)."""
-_HINT = 14.0
+_HINT = 18.0
 """Squared t from which a step too weak to be found alone is reason to look for several (ours)."""
 _ROUGH = 1.3
 """Ratio of local to usual noise from which a step is held against the local one (ours: without it chance local roughness
@@ -136,12 +136,13 @@ def step_scan(steps: ArrayLike, values: ArrayLike) -> Shift | None:
 
 
 @once(8)
-def steps_found(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Shift, ...]:
+def steps_found(steps: ArrayLike, values: ArrayLike, most: int = 4, *, hidden: bool = True) -> tuple[Shift, ...]:
     """Up to ``most`` steps in order of time: the scan repeated on both sides of each step found, larger parts first.
 
     Where no single step shows itself, because several of them together look like one steep curve, a curve of at most 9
     columns with two to ``most`` steps competes with all smooth curves by BIC instead; each of its steps must then pass
-    the tests of the scan beside the others.
+    the tests of the scan beside the others. Without ``hidden`` that search, half of the cost, is left out: who asks for
+    the step that carries most of a change does not mean such as hide each other.
     """
     x, y = tidy(steps, values)
     found: list[Shift] = []
@@ -153,7 +154,7 @@ def steps_found(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Shi
             found.append(hit)
             split = int(np.searchsorted(x, hit.step))
             parts = sorted([*parts, (a, split), (split, b)], key=lambda part: part[0] - part[1])
-        elif hint >= _HINT:
+        elif hidden and hint >= _HINT:
             found += _several_of(x[a:b], y[a:b], most - len(found))
     return tuple(sorted(found, key=lambda shift: shift.step))
 

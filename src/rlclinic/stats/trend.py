@@ -364,7 +364,7 @@ def _around(z: Floats, curve: Floats, columns: int) -> _Around:
 
 def _around_steps(x: Floats, y: Floats, z: Floats, u: Floats) -> _Around | None:
     """A parabola with the steps of the series, None without any."""
-    found = steps_found(x, y)
+    found = steps_found(x, y, hidden=False)
     if not found:
         return None
     at = [(shift.step - x[0]) / float(x[-1] - x[0]) for shift in found]
