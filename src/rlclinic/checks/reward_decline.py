@@ -77,11 +77,11 @@ def _shown(
     reward: Column, best: int, width: int, drops: list[Shift], lost: float, limits: Limits
 ) -> tuple[list[Evidence], float]:
     """Every test by which the reward fell after its best stretch, and the noise inside the two stretches compared."""
-    after = reward.since(float(reward.steps[best]))
+    after, level = reward.since(float(reward.steps[best])), late(reward.values, 0.15)
     tests = [
         Evidence(s.size, s.p_value, "a step after the best stretch that holds", n=len(after))
         for s in drops
-        if s.before - late(reward.values, 0.15) >= 0.5 * -s.jump
+        if s.before - level >= 0.5 * -s.jump
     ]
     slope = trend(after.steps, after.values, level=limits["p_value"])
     if slope.verdict == "falling":

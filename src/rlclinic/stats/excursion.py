@@ -13,7 +13,9 @@ from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, running_medi
 from rlclinic.stats.evidence import hampel, scaled_mad, student_tail
 from rlclinic.stats.once import once
 from rlclinic.stats.scan import (
+    FEWEST,
     LEAST_GAIN,
+    LEVEL,
     Place,
     beside,
     best_box,
@@ -30,8 +32,6 @@ from rlclinic.stats.scan import (
 )
 from rlclinic.stats.shift import departure
 
-_FEWEST = 24
-"""Points below which none is looked for (ours: as for steps)."""
 _BINS = 1000
 """Bins that more than 2000 points are averaged into (ours, for speed: two places cost twice as much as one)."""
 _LONGEST = 0.5
@@ -39,8 +39,6 @@ _LONGEST = 0.5
 _LEAST_SIZE = 3.0
 """Noise standard deviations of the smallest excursion: from there on a change is called abrupt (statistics study,
 section 2)."""
-_LEVEL = 0.01
-"""Largest corrected p-value (the level of the step scan)."""
 _REACH = 3
 """Lengths of level before and after that date the two ends, at least ``_LEAST_REACH`` points (ours: far off, another
 event may lie)."""
@@ -109,7 +107,7 @@ def excursions(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Excu
     x, y = tidy(steps, values)
     z, centre, scale = standardise(y)
     n = len(z)
-    if n < _FEWEST or scale == 0.0:
+    if n < FEWEST or scale == 0.0:
         return ()
     z = hampel(z)
     first = last = x
@@ -182,7 +180,7 @@ def _search(z: Floats, most: int) -> tuple[list[_Found], list[Place], int]:
                 gain = min(gain, float(there.boxes(np.array([box.place.at]), np.array([box.place.until]))[0][0]))
             t = math.sqrt(gain / box.variance)
             p_value = min(1.0, 2.0 * student_tail(t, max(n - box.k - 5, 5)) * n * n * _LONGEST)
-            if abs(box.place.height) < _LEAST_SIZE * sd or p_value > _LEVEL or len(found) == most:
+            if abs(box.place.height) < _LEAST_SIZE * sd or p_value > LEVEL or len(found) == most:
                 break
             found.append(_Found(box.place, box_ends(box, guard), sd, p_value))
         elif step is not None and step.bic + LEAST_GAIN < second.bic:

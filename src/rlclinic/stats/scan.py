@@ -18,6 +18,10 @@ from rlclinic.stats.evidence import lag_one, scaled_mad
 _COLUMNS = (2, 4, 6, 9, 13, 19, 28)
 """Columns of the smooth curves that compete (statistics study, section 2)."""
 _RICHER = (*_COLUMNS, 40, 56)
+FEWEST = 24
+"""Points below which no event is looked for (ours: with fewer, not even a straight line is left on both sides)."""
+LEVEL = 0.01
+"""Largest p-value of an event over all places there are (statistics study, section 2)."""
 LEAST_GAIN = 6.0
 """BIC difference an event must win, and, times the noise variance, the loss of fit that its location interval allows
 (statistics study, section 2)."""

@@ -60,11 +60,10 @@ def coincident(
         return None
     pace, span = float(np.median(np.diff(x))), float(x[-1] - x[0])
     low, high = onset.low - pace, onset.high + pace
-    inside = sorted(at for at in events if low <= at <= high)
     share = min(1.0, max(0.0, min(high, float(x[-1])) - max(low, float(x[0]))) / span)
-    logged = [at for at in events if x[0] - pace <= at <= x[-1] + pace]
+    logged = sorted(at for at in events if x[0] - pace <= at <= x[-1] + pace)
+    inside = [at for at in logged if low <= at <= high]
     chance = float(1.0 - (1.0 - share) ** len(logged))
-    inside = [at for at in inside if at in logged]
     if not inside or chance > most:
         return None
     nearest = min(inside, key=lambda at: abs(at - onset.step))

@@ -32,8 +32,10 @@ from rlclinic.stats.evidence import (
 )
 from rlclinic.stats.once import once
 from rlclinic.stats.scan import (
+    FEWEST,
     HOPELESS,
     LEAST_GAIN,
+    LEVEL,
     Candidate,
     Place,
     beside,
@@ -59,10 +61,6 @@ _ROUGH = 1.3
 costs a tenth of the power on steps of 3 deviations)."""
 _LEAST_JUMP = 2.5
 """Noise standard deviations of the smallest step (statistics study, section 2)."""
-_LEVEL = 0.01
-"""Largest p-value of a step over all positions (statistics study, section 2)."""
-_FEWEST = 24
-"""Points below which no step is looked for (ours: with fewer, not even a straight line is left on both sides)."""
 _SEVERAL, _PLAIN = 60, 9
 """Points from which several steps at once are looked for, and most columns of the curve beside them (ours)."""
 # What ``_together`` answers when no curve leaves room for two steps.
@@ -346,7 +344,7 @@ def _step_of(x: Floats, y: Floats) -> tuple[Shift | None, float]:
     """The step of raw points, and the hint of the scan."""
     z, _, scale = standardise(y)
     n = len(z)
-    if n < _FEWEST or scale == 0.0:
+    if n < FEWEST or scale == 0.0:
         return None, 0.0
     z = hampel(z)
     if n <= MOST:
@@ -489,7 +487,7 @@ def _verified(z: Floats, best: Candidate, richer: Basis | None, guard: int, leas
         near = slice(max(guard, at - 3), min(n - guard, at + 4))
         gain = min(gain, float(places_of(richer, richer.residual(z), best.places.phi).steps(guard)[0][near].max()))
     p_value = 2 * n * student_tail(math.sqrt(gain / best.variance) / rougher, max(n - best.k - 4, 5))
-    if p_value >= _LEVEL:
+    if p_value >= LEVEL:
         return None
     gains = best.places.steps(guard)[0]
     allowed = np.flatnonzero(gains >= gains[at] - LEAST_GAIN * best.variance)

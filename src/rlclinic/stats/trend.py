@@ -384,9 +384,8 @@ def _around_bends(z: Floats) -> _Around:
 def _pairwise_slope(u: Floats, z: Floats) -> float:
     """Theil-Sen slope: median over pairs of points, at up to ``_LAGS`` evenly spread distances."""
     n = len(z)
-    lags = (
-        np.linspace(1, n - 1, min(n - 1, _LAGS if n <= 1000 else _LAGS // 2)).round().astype(int)
-    )  # strictly increasing
+    most = _LAGS if n <= 1000 else _LAGS // 2
+    lags = np.linspace(1, n - 1, min(n - 1, most)).round().astype(int)  # strictly increasing
     return float(np.median(np.concatenate([(z[d:] - z[:-d]) / (u[d:] - u[:-d]) for d in lags.tolist()])))
 
 
