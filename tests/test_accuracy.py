@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from rlclinic.checks import BY_NAME
 from rlclinic.diagnose import diagnose
+from rlclinic.differential import MEASUREMENT
 from rlclinic.model import Severity
 from rlclinic.simulate import as_run, healthy, scenario, scenarios
 
@@ -17,8 +19,8 @@ LENGTHS = ((150, 34), (400, 33), (2000, 33))
 """Steps of a healthy run, and how many runs of that length: 100 in all, alternating between the two noise levels."""
 SICK = [name for name in scenarios() if name not in healthy()]
 LOGS = [(150, 1), (400, 1), (1500, 1), (150, 10), (400, 10), (1500, 10)]
-FIFTEEN_ROWS = {"plateau": 0.6, "no_learning": 0.6}
-"""Flatness cannot be shown more often than this in 15 rows: the equivalence test lacks independent values there."""
+FIFTEEN_ROWS = {"plateau", "no_learning"}
+"""What 15 rows cannot show as often: flatness, whose test lacks independent values there."""
 
 
 @pytest.mark.parametrize("family", healthy())
@@ -38,17 +40,30 @@ def test_healthy_runs_get_no_warning(
     assert sum(alarms.values()) <= most_alarms(runs, 0.02), f"{dict(alarms)} in {runs} runs"
 
 
-@pytest.mark.parametrize(("steps", "every"), LOGS, ids=lambda value: str(value))
 @pytest.mark.parametrize("name", SICK)
-def test_sick_runs_are_found(name: str, steps: int, every: int, request: pytest.FixtureRequest) -> None:
-    seeds = 25 if request.config.getoption("--full") else 8
-    found = 0
-    for seed in range(seeds):
-        made = scenario(name, steps=steps, seed=9000 + seed, log_every=every)
-        found += set(made.truth) <= {f.check for f in diagnose(as_run(made)).findings}
-    least = FIFTEEN_ROWS.get(name, 0.95) if (steps, every) == (150, 10) else 0.95
-    needed = least * seeds if seeds == 25 else int(least * seeds)
-    assert found >= needed, f"found in {found} of {seeds}"
+def test_sick_runs_are_found_and_their_root_is_named_first(name: str, request: pytest.FixtureRequest) -> None:
+    """In short and long logs, of every row and of every tenth: found in 95 %, the root first in 90 %."""
+    seeds = 25 if request.config.getoption("--full") else 2
+    found, first = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+    shown: Counter[str] = Counter()
+    for steps, every in LOGS:
+        for seed in range(seeds):
+            made = scenario(name, steps=steps, seed=9000 + seed, log_every=every)
+            findings = diagnose(as_run(made)).findings
+            found[steps, every] += set(made.truth) <= {f.check for f in findings}
+            of_log = {BY_NAME[check].family for check in made.truth} == {MEASUREMENT}
+            named = [f.check for f in findings if of_log or BY_NAME[f.check].family != MEASUREMENT][:1]
+            first[steps, every] += bool(set(named) & set(made.truth))
+            shown.update(named)
+    counted = [log for log in LOGS if not (name in FIFTEEN_ROWS and log == (150, 10))]
+    runs = seeds * len(counted)
+    assert sum(found[log] for log in counted) >= least(0.95, runs), f"found {dict(found)} of {seeds} each"
+    assert sum(first[log] for log in counted) >= least(0.90, runs), f"first {dict(first)} of {seeds} each: {shown}"
+
+
+def least(share: float, runs: int) -> float:
+    """Successes that ``runs`` must bring; of few runs one may fail, since one is more than the share allows."""
+    return min(share * runs, runs - 1)
 
 
 @pytest.mark.parametrize("dialect", ["trl", "verl"])

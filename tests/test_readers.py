@@ -802,7 +802,7 @@ def _pour(pipe: Path, text: bytes) -> None:
     ("data", "word"),
     [
         (b"", "empty"),
-        (b":W&B\xe1\xbe\x00abc", ".wandb"),
+        (b":W&B\xe1\xbe\x00abc", "W&B run file"),
         (b"SQLite format 3\0abc", "SQLite"),
         (b"PAR1abc", "Parquet"),
         (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09\0\0\xc0brain.Event:2", "TensorBoard"),

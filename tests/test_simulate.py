@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import rlclinic.names as names
+from rlclinic.checks import BY_NAME
 from rlclinic.errors import BadRequest, BadTable, UnknownName
 from rlclinic.readers import read
 from rlclinic.simulate import (
@@ -27,29 +28,16 @@ from rlclinic.simulate import (
     scenarios,
     write,
 )
+from rlclinic.simulate.scenarios import scenarios as built
 from rlclinic.simulate.shapes import Move, Shape, Spikes, autoregressive, series
 
-CHECKS = [
-    "zero_variance_all_right",
-    "zero_variance_all_wrong",
-    "zero_variance_discrete_middle",
-    "reward_saturated",
-    "entropy_collapse",
-    "entropy_rise",
-    "truncation",
-    "never_eos",
-    "kl_drift",
-    "clip_saturation",
-    "nan_inf",
-    "grad_spikes",
-    "zero_gradient_steps",
-    "plateau",
-    "no_learning",
-    "reward_decline",
-    "sudden_collapse",
-    "metric_not_logged",
-    "eval_missing",
-]
+NOT_IN_A_LOG = {
+    "language_mixing": "only the saved answers show scripts",
+    "train_deploy_gap": "the deployed stack writes no training log",
+}
+"""Checks without a simulated run, with the reason."""
+BUILT = tuple(built())
+"""The scenarios whose numbers follow from one course, so that they must agree with each other."""
 EVERY = tuple(scenarios())
 SHARES = ("group.zero_var_frac", "length.truncated_frac", "clip.low_frac", "clip.high_frac", "clip.frac", "eval.score")
 SIZES = ((150, 1, 0.5), (400, 10, 0.9), (1500, 1, 0.9))
@@ -62,7 +50,7 @@ def lag_one(values: np.ndarray) -> float:
 
 def test_every_check_has_a_scenario_and_healthy_ones_expect_nothing() -> None:
     sick = {check for name in EVERY for check in scenario(name, steps=150).truth}
-    assert sick == set(CHECKS)
+    assert sick == set(BY_NAME) - set(NOT_IN_A_LOG)
     assert all(scenario(name, steps=150).healthy for name in healthy())
     assert all(says and f"{name} " in listing() for name, says in scenarios().items())
     assert max(map(len, listing().splitlines())) <= 100
@@ -74,7 +62,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(name: str) ->
     assert first.run.columns.keys() == again.run.columns.keys()
     for metric, column in first.run.columns.items():
         np.testing.assert_array_equal(column.values, again.run[metric].values)
-    assert not np.array_equal(first.run["time.step"].values, other.run["time.step"].values)
+    assert any(not np.array_equal(column.values, other.run[m].values) for m, column in first.run.columns.items())
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -88,14 +76,14 @@ def test_values_stay_within_what_the_metrics_allow(name: str, steps: int, every:
         if metric in SHARES:
             assert finite.min() >= 0
             assert finite.max() <= 1
-        elif not metric.startswith(("loss", "advantage", "kl.old_new")):
+        elif name in BUILT and not metric.startswith(("loss", "advantage", "kl.old_new")):
             assert finite.min() >= 0
         assert column.nonfinite == 0 or "nan_inf" in made.truth
     for onset in made.truth.values():
         assert onset is None or 1 <= onset <= steps
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", BUILT)
 def test_the_numbers_of_a_step_agree_with_each_other(name: str) -> None:
     made = scenario(name, steps=300, seed=2)
     run, group_size = made.run, int(made.run.number("group_size") or 0)

@@ -23,7 +23,7 @@ def test_every_row_resolves_and_has_a_source(name: str) -> None:
     table = names.load(name)
     assert table.title
     assert table.checked
-    assert table.style in ("python", "hydra", "flags", "switches")
+    assert table.style in ("python", "hydra", "flags", "switches", "toml")
     for row in rows(table):
         assert names.metric(row.name).says
         assert row.source, row

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rlclinic.assess import assess
     from rlclinic.diagnose import diagnose
     from rlclinic.errors import BadRequest, BadTable, CannotRead, RlclinicError, UnknownName
     from rlclinic.model import Column, Diagnosis, Finding, Run, Severity
     from rlclinic.readers import read
     from rlclinic.report import render
+    from rlclinic.stats.advantages import recompute_advantages
 
 _HOME = {
     "BadRequest": "errors",
@@ -25,8 +27,10 @@ _HOME = {
     "Run": "model",
     "Severity": "model",
     "UnknownName": "errors",
+    "assess": "assess",
     "diagnose": "diagnose",
     "read": "readers",
+    "recompute_advantages": "stats.advantages",
     "render": "report",
 }
 
@@ -42,8 +46,10 @@ __all__ = [
     "Severity",
     "UnknownName",
     "__version__",
+    "assess",
     "diagnose",
     "read",
+    "recompute_advantages",
     "render",
 ]
 

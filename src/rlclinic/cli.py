@@ -52,6 +52,18 @@ def _output_options(command: Any) -> Any:
 @click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
 @click.option("--until", type=float, metavar="STEP", help="Diagnose the log as it stood at this step.")
+@click.option(
+    "--gpus", type=click.FloatRange(min=0, min_open=True), metavar="N", help="GPUs of the whole job, for costs."
+)
+@click.option("--gpu-hour-price", type=click.FloatRange(min=0), metavar="X", help="Price of one GPU for one hour.")
+@click.option(
+    "--checkpoint",
+    "saved",
+    type=float,
+    multiple=True,
+    metavar="STEP",
+    help="A step with a saved checkpoint; repeatable.",
+)
 def diagnose(
     sources: tuple[str, ...],
     form: str,
@@ -64,6 +76,9 @@ def diagnose(
     limits: Path | None,
     only: str | None,
     until: float | None,
+    gpus: float | None,
+    gpu_hour_price: float | None,
+    saved: tuple[float, ...],
 ) -> None:
     """Diagnose one run from its SOURCEs: log files, a directory, or - for standard input.
 
@@ -80,6 +95,7 @@ def diagnose(
     given = None if limits is None else read_limits(limits)
     with _busy(sources):
         run = read(sources, framework=framework, config=configs, eval_key=eval_key)
+    run = run.told(gpus=gpus, checkpoints=saved)
     if until is not None:
         run = run.upto(until)
         if not len(run.steps):
@@ -88,7 +104,8 @@ def diagnose(
     if chosen is not None and not chosen:
         raise BadRequest("the names of checks after --only", repr(only), hint="rlclinic checks")
     inputs = [Path(source) for source in sources if source != "-"] + [*configs, *([limits] if limits else [])]
-    _deliver(examine_run(run, only=chosen, limits=given), form, output, force, fail_on, inputs)
+    diagnosis = examine_run(run, only=chosen, limits=given, gpu_hour_price=gpu_hour_price)
+    _deliver(diagnosis, form, output, force, fail_on, inputs)
 
 
 def _busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextManager[object]:
@@ -125,7 +142,8 @@ def _deliver(
     if fail_on is None:
         return
     level = SEVERITIES.index(fail_on) + 1
-    if any(f.severity is not None and f.severity >= level for f in diagnosis.findings):
+    counted = [f for f in diagnosis.findings if f.status != "preview"]
+    if any(f.severity is not None and f.severity >= level for f in counted):
         sys.exit(1)
     if diagnosis.verdict.severity == "undecided" or any(c.outcome == "failed" for c in diagnosis.checks):
         sys.exit(3)
@@ -236,15 +254,26 @@ def demo(
 @click.option("--log-every", default=1, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
-@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+@click.option("--config-output", type=click.Path(path_type=Path, dir_okay=False), help="Write its settings to this file.")
+@click.option("--force", is_flag=True, help="Let existing files be replaced.")
 def simulate(
-    scenario: str, dialect: str, layout: str, steps: int, log_every: int, seed: int, output: Path | None, force: bool
+    scenario: str,
+    dialect: str,
+    layout: str,
+    steps: int,
+    log_every: int,
+    seed: int,
+    output: Path | None,
+    config_output: Path | None,
+    force: bool,
 ) -> None:
     """Write the log of a simulated SCENARIO as a trainer would (rlclinic demo --list names them)."""
+    from rlclinic.simulate import configuration, write
     from rlclinic.simulate import scenario as simulated
-    from rlclinic.simulate import write
 
     made = simulated(scenario, steps=steps, seed=seed, log_every=log_every)
+    if config_output is not None:
+        _write(configuration(made, dialect=dialect), config_output, force)
     _write(write(made, dialect=dialect, form=layout), output, force)
 
 

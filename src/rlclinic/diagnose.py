@@ -13,8 +13,11 @@ import numpy as np
 
 from rlclinic import names, vitals
 from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, examine
+from rlclinic.differential import MEASUREMENT, ancestors, order, rivalled
 from rlclinic.errors import BadTable, UnknownName, nearest
 from rlclinic.model import Diagnosis, Evidence, Examination, Finding, Note, Run, Severity, Strength, Verdict
+from rlclinic.prognosis import cost, rollback
+from rlclinic.reassurances import reassurances, uncontradicted
 from rlclinic.remedies import prescribe
 from rlclinic.stats.evidence import benjamini_hochberg, strength
 
@@ -25,17 +28,19 @@ else:
 
 MOST_LIMITS = 1_000_000
 """Bytes of a limits file beyond which it is something else."""
-MEASUREMENT = "measurement"
-"""Family of the checks that speak of the log rather than of the run."""
 
 
 def diagnose(
-    run: Run, *, only: Iterable[str] | None = None, limits: Mapping[str, Mapping[str, Any]] | None = None
+    run: Run,
+    *,
+    only: Iterable[str] | None = None,
+    limits: Mapping[str, Mapping[str, Any]] | None = None,
+    gpu_hour_price: float | None = None,
 ) -> Diagnosis:
     """Examine ``run`` with every check (or ``only`` the named ones) and put what they say in order.
 
-    ``limits`` maps check to limit to number or grades and wins over the built-in ones. Raises UnknownName for a check
-    or limit that does not exist.
+    ``limits`` maps check to limit to number or grades and wins over the built-in ones; ``gpu_hour_price`` (any currency)
+    turns wasted GPU-hours into money. Raises UnknownName for a check or limit that does not exist.
     """
     run = vitals.complete(run)
     chosen = CHECKS if only is None else tuple(resolve(only))
@@ -44,17 +49,19 @@ def diagnose(
     with np.errstate(all="ignore"):  # values of 1e308 overflow in sums; what comes of it is judged, not printed
         outcomes = [examine(one, run, given=(limits or {}).get(one.name)) for one in chosen]
     examinations = weigh(outcome for outcome, _ in outcomes)
-    notes = {note.id: note for _, left in outcomes for note in left}
+    notes = {note.id: note for note in reassurances(run)} | {note.id: note for _, left in outcomes for note in left}
     found = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]
-    ordered = [_complete(finding, run) for finding in order(found)]
-    by_check = {finding.check: finding for finding in ordered}
+    by_check = {finding.check: finding for finding in rivalled(order(found), run)}
+    for name, finding in by_check.items():
+        by_check[name] = _complete(finding, by_check, run, gpu_hour_price)
+    ordered = list(by_check.values())
     checks = tuple(replace(e, finding=by_check.get(e.check, e.finding)) for e in examinations)
     return Diagnosis(
         run=run,
         verdict=_verdict(run, ordered, checks),
         findings=tuple(ordered),
         checks=checks,
-        notes=tuple(sorted(_true_notes(notes.values(), by_check), key=lambda note: note.id)),
+        notes=tuple(sorted(uncontradicted(notes.values(), ordered), key=lambda note: note.id)),
         to_log=_to_log(run, checks, notes),
     )
 
@@ -113,70 +120,13 @@ def _claim(finding: Finding, evidence: Evidence) -> Finding:
     return replace(finding, evidence=evidence, severity=severity)
 
 
-def order(found: Iterable[Finding]) -> list[Finding]:
-    """Findings with causes before consequences: roots by severity and by how much they explain, each followed by what
-    it explains. The result does not depend on the order of ``found``."""
-    findings = {finding.check: finding for finding in found}
-    causes: dict[str, list[str]] = {name: [] for name in findings}
-    for name, finding in findings.items():
-        for effect in BY_NAME[name].leads_to:
-            if effect in findings and _can_explain(finding, findings[effect]):
-                causes[effect].append(name)
-    explains = {name: [e for e, why in causes.items() if name in why] for name in findings}
-
-    def weight(name: str) -> tuple[float, ...]:
-        finding = findings[name]
-        measured = BY_NAME[name].family == MEASUREMENT
-        since = finding.onset.step if finding.onset is not None else float("inf")
-        proven = BY_NAME[name].tier == "certain"
-        return (measured, -(finding.severity or 0), -len(explains[name]), not proven, since)
-
-    ranked = sorted(findings, key=lambda name: (*weight(name), name))
-    placed: list[str] = []
-
-    def place(name: str) -> None:
-        if name in placed or any(cause not in placed for cause in causes[name]):
-            return
-        placed.append(name)
-        for effect in sorted(explains[name], key=lambda e: (*weight(e), e)):
-            place(effect)
-
-    for name in ranked:
-        place(name)
-    return [
-        replace(findings[name], because_of=tuple(sorted(causes[name])), leads_to=tuple(sorted(explains[name])))
-        for name in placed
-    ]
-
-
-def _can_explain(cause: Finding, effect: Finding) -> bool:
-    """Whether ``cause`` may stand before ``effect``: serious enough, and not later within both intervals.
-
-    A finding without an onset was there in every row shown.
-    """
-    if (cause.severity or 0) < Severity.WARNING or effect.own_cause:
-        return False
-    if any(cause.numbers.get(name, 0.0) < least for name, least in BY_NAME[cause.check].explains_from.items()):
-        return False
-    if cause.onset is None or effect.onset is None:
-        return effect.onset is None or cause.onset is None
-    return cause.onset.low <= effect.onset.high
-
-
-def _complete(finding: Finding, run: Run) -> Finding:
-    """The finding with its prescriptions and references looked up."""
-    references = tuple(names.reference(id) for id in BY_NAME[finding.check].references)
+def _complete(finding: Finding, findings: Mapping[str, Finding], run: Run, gpu_hour_price: float | None) -> Finding:
+    """The finding with its rollback, cost, prescriptions and references."""
+    one = BY_NAME[finding.check]
+    finding = replace(finding, status=one.status, resume=one.resume, rollback=rollback(finding, findings, run))
+    finding = replace(finding, cost=cost(finding, run, gpu_hour_price=gpu_hour_price))
+    references = tuple(names.reference(id) for id in one.references)
     return replace(finding, prescriptions=prescribe(finding.remedies, run), references=references)
-
-
-def _true_notes(notes: Iterable[Note], found: Mapping[str, Finding]) -> list[Note]:
-    """Reassurances, without those that a finding contradicts."""
-    sick = {name for name, finding in found.items() if (finding.severity or 0) >= Severity.WARNING}
-    contradicted = {
-        "loss_zero_expected": {"zero_gradient_steps", "nan_inf"},
-        "clip_zero_expected": {"zero_gradient_steps", "nan_inf"},
-    }
-    return [note for note in notes if not contradicted.get(note.id, set()) & sick]
 
 
 def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...]) -> Verdict:
@@ -191,7 +141,7 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     if worst is not None and worst >= Severity.WARNING:
         primary = of_run[0]
         more = of_run[1:]
-        by_it = [f for f in more if primary.check in _ancestors(f.check, {g.check: g for g in findings})]
+        by_it = [f for f in more if primary.check in ancestors(f.check, {g.check: g for g in findings})]
         rest = f" It explains {len(by_it)} of {len(more)} further findings." if by_it else ""
         if primary.severity is not None and primary.severity < worst:
             gravest = next(f for f in more if f.severity == worst)
@@ -247,31 +197,28 @@ def _answer(finding: Finding) -> str:
     return f"{head}: {finding.says}."
 
 
-def _ancestors(name: str, findings: Mapping[str, Finding]) -> set[str]:
-    seen: set[str] = set()
-    stack = list(findings[name].because_of)
-    while stack:
-        cause = stack.pop()
-        if cause not in seen:
-            seen.add(cause)
-            stack.extend(findings[cause].because_of)
-    return seen
+MOST_TO_LOG = 8
+"""Lines of what to log (ours: more than eight are not read)."""
+_VITAL = ("entropy.mean", "eval.score", "group.zero_var_frac", "reward.group_std", "kl.ref", "length.truncated_frac")
 
 
 def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]) -> tuple[str, ...]:
-    """The settings that would let the unexamined checks look, in the framework's spelling, most useful first."""
+    """The settings that would let the unexamined checks look, in the framework's spelling: vital series first, then those
+    that most checks ask for."""
     wanted: dict[str, int] = {}
     for examination in checks:
         for need in examination.missing:
             metric = need.split("|")[0]
             # What is absent by design needs no line: measuring the KL would switch its term on.
-            if metric not in run and not (metric == "kl.ref" and "kl_absent_expected" in notes):
+            if metric in names.metrics() and metric not in run:
                 wanted[metric] = wanted.get(metric, 0) + 1
+    if "kl_absent_expected" in notes:
+        wanted.pop("kl.ref", None)
     for metric in ("eval.score", "entropy.mean"):
         if metric not in run and not (run.excerpt and metric == "eval.score"):
             wanted.setdefault(metric, 1)
     lines = []
-    for metric in sorted(wanted, key=lambda m: (-wanted[m], m)):
+    for metric in sorted(wanted, key=lambda m: (m not in _VITAL, -wanted[m], m)):
         how = names.enable(metric, run.framework)
         title = names.metric(metric).title
         if how is not None:
@@ -280,7 +227,7 @@ def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]
             key = names.key_for(metric, run.framework) if run.framework is not None else None
             if key is not None:
                 lines.append(f"{title}: log {key}")
-    return tuple(lines)
+    return tuple(lines[:MOST_TO_LOG])
 
 
 def read_limits(path: Path) -> dict[str, dict[str, Any]]:

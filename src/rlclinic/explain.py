@@ -80,6 +80,13 @@ def check_page(one: Check, frameworks: Iterable[str]) -> str:
     ]
     if explains or comes_of:
         lines += ["", "## Causes and consequences", "", *comes_of, *explains]
+    apart = {**{o.name: o.rivals[one.name] for o in CHECKS if one.name in o.rivals}, **one.rivals}
+    if apart:
+        lines += ["", "## What tells it apart", ""]
+        lines += [f"- from `{other}`: {measurement}" for other, measurement in sorted(apart.items())]
+    if one.resume:
+        where = {"before": "a checkpoint from before it began", "here": "the present checkpoint"}[one.resume]
+        lines += ["", "## Where to go on from", "", f"Once it is mended: {where}."]
     if one.references:
         lines += ["", "## References", ""]
         lines += [f"- {r.title} ({r.id}): {r.claim} {r.link}".rstrip() for r in map(names.reference, one.references)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -16,6 +16,7 @@ Scalar: TypeAlias = float | int | str | bool | None
 Status: TypeAlias = Literal["measured", "structural_zero", "filtered"]
 Tier: TypeAlias = Literal["certain", "likely", "hint"]
 Strength: TypeAlias = Literal["strong", "moderate", "weak"]
+Maturity: TypeAlias = Literal["preview", "stable", "deprecated"]
 OutcomeName: TypeAlias = Literal["examined", "unexamined", "not_applicable", "failed"]
 
 
@@ -158,6 +159,14 @@ class Warn:
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A saved state of the policy: after which step, and its folder; ``path`` is empty when only the step is given."""
+
+    step: float
+    path: str = ""
+
+
+@dataclass(frozen=True)
 class RewardRange:
     """The attainable reward of one answer, from ``low`` to ``high``, and how that is known."""
 
@@ -195,6 +204,10 @@ class Run:
     reward_range: RewardRange | None = None
     """What one answer can earn at least and at most, where the log or configuration shows it; see ``vitals``."""
     planned_steps: int | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """Saved states by rising step, found on disk beside the log or given; empty means that none was looked at or found."""
+    distrusted: Mapping[str, str] = field(default_factory=dict)
+    """Log keys whose values are impossible, with what is impossible about them; no check reads them. See ``vitals``."""
     excerpt: bool = False
     """True when the source is a pasted or cut piece of a log: an absent metric then proves nothing."""
     kind: Literal["rl", "supervised", "crash"] = "rl"
@@ -245,10 +258,20 @@ class Run:
         """True for a paste or a log of at most ``SHORT`` rows: only states can be judged, no trends."""
         return len(self.steps) <= SHORT
 
+    def told(self, *, gpus: float | None = None, checkpoints: Iterable[float] = ()) -> Run:
+        """The run with what only its owner knows: the GPUs of the whole job, and steps at which the policy was saved."""
+        knobs = dict(self.knobs)
+        if gpus is not None:
+            knobs.pop("nodes", None)
+            knobs["gpus"] = Knob("gpus", gpus, "--gpus", "given")
+        known = {saved.step: saved for saved in (*map(Checkpoint, checkpoints), *self.checkpoints)}
+        return replace(self, knobs=knobs, checkpoints=tuple(known[step] for step in sorted(known)))
+
     def upto(self, step: float) -> Run:
         """The run as its log stood at ``step``."""
         seams = {s: why for s, why in self.seams.items() if s <= step}
-        return replace(self._cut(lambda column: column.upto(step)), seams=seams)
+        saved = tuple(one for one in self.checkpoints if one.step <= step)
+        return replace(self._cut(lambda column: column.upto(step)), seams=seams, checkpoints=saved)
 
     @cached_property
     def last_attempt(self) -> Run:
@@ -343,6 +366,8 @@ class Prescription:
     confirm: str = ""
     note: str = ""
     """A caveat of this framework or version for the change (an ignored flag, a condition that must also hold)."""
+    applies: bool = True
+    """False when this framework or version cannot do it, or when it would do nothing in this run; ``note`` says why."""
 
 
 @dataclass(frozen=True)
@@ -353,6 +378,40 @@ class Reference:
     title: str
     claim: str
     link: str = ""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """When something will be met if the present course holds: in words, and the step with its interval."""
+
+    says: str
+    step: float | None = None
+    low: float | None = None
+    high: float | None = None
+    """None when the interval is open: it may never be met."""
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """From where to go on: the step up to which the run was sound, with the interval of the earliest mover's onset, and
+    the last checkpoint before it, None where none is known."""
+
+    step: float
+    low: float
+    high: float
+    checkpoint: str | None
+    says: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a failure wasted: the share of the run's compute, GPU-hours and money where these are known, and in words all
+    that was assumed."""
+
+    wasted_share: float
+    gpu_hours: float | None
+    money: float | None
+    says: str
 
 
 @dataclass(frozen=True)
@@ -368,13 +427,25 @@ class Finding:
     remedies: tuple[str, ...] = ()
     would_decide: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
+    forecast: Forecast | None = None
+    wasted: float | None = None
+    """Share of the compute of all logged steps that taught nothing because of this failure, 0..1; None where the failure
+    distorts what is learnt rather than wasting it, or where the share cannot be told."""
     own_cause: bool = False
     """True when what was seen rules out that another failure explains it (a bug shown by live groups)."""
 
     check: str = ""
     tier: Tier = "likely"
+    status: Maturity = "stable"
+    resume: str = ""
+    """From where a cured run goes on: ``before`` the onset, from ``here``; empty where neither follows."""
     because_of: tuple[str, ...] = ()
     leads_to: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()
+    """Checks that would explain the same consequences as this root and stand beside it; ``would_decide`` then tells which
+    measurement separates them."""
+    rollback: Rollback | None = None
+    cost: Cost | None = None
     prescriptions: tuple[Prescription, ...] = ()
     references: tuple[Reference, ...] = ()
 

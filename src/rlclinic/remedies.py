@@ -2,41 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
-from rlclinic import names
-from rlclinic.model import Change, Prescription, Run, Scalar
-from rlclinic.names import Turn
+from rlclinic import names, vitals
+from rlclinic.model import Change, Framework, Knob, Prescription, Run, Scalar
+from rlclinic.names import Remedy, Turn
 
 
 def prescribe(ids: Iterable[str], run: Run) -> tuple[Prescription, ...]:
     """The remedies worked out for ``run``, in the order given.
 
-    A remedy whose settings the run already has is left out; one that the framework cannot carry out goes last, with
-    the reason. Raises UnknownName for an id that is not in the table.
+    A remedy whose settings the run already has is left out. One that this framework and version cannot carry out goes
+    behind the others, one that would do nothing in this run last, each with the reason and without changes. Raises
+    UnknownName for an id that is not in the table.
     """
     ready: list[Prescription] = []
     unavailable: list[Prescription] = []
+    inert: list[Prescription] = []
     for id in ids:
         remedy = names.remedy(id, run.framework)
-        changes = tuple(change for turn in remedy.set if (change := _change(turn, run)) is not None)
-        if remedy.set and not changes:
+        idle = _LACKS[remedy.needs](run) if remedy.needs else ""
+        missing = _missing(remedy, run.framework)
+        changes = _changes(remedy, run)
+        if idle:
+            inert.append(_told(remedy, note=f"would do nothing here: {idle}"))
+        elif missing:
+            note = remedy.note if remedy.note and not remedy.unavailable else ""
+            unavailable.append(_told(remedy, note="; ".join(text for text in (missing, note) if text)))
+        elif changes or not remedy.set:
+            ready.append(replace(_told(remedy, note=_caveats(remedy, changes, run)), changes=changes, applies=True))
+    return (*ready, *unavailable, *inert)
+
+
+def _told(remedy: Remedy, note: str) -> Prescription:
+    return Prescription(
+        id=remedy.id,
+        says=remedy.says,
+        expect=remedy.expect,
+        within=remedy.within,
+        risk=remedy.risk,
+        confirm=remedy.confirm,
+        note=note,
+        applies=False,
+    )
+
+
+# ---------------------------------------------------------------- what the framework and its version have
+
+
+def _missing(remedy: Remedy, framework: Framework | None) -> str:
+    """Why the remedy cannot be carried out, in words; empty when it can, or when the version leaves that open."""
+    if remedy.unavailable:
+        return remedy.unavailable
+    if remedy.since and names.reached(framework, remedy.since) is False:
+        return f"does not exist in {names.versions_of(framework)} before {remedy.since}"
+    return names.absent(remedy.set[0].knob, framework) if remedy.set else ""
+
+
+def _caveats(remedy: Remedy, changes: tuple[Change, ...], run: Run) -> str:
+    """What else must hold, and from which version on when the run's own is not known."""
+    rows = [row for change in changes if (row := names.spell(change.knob, run.framework))]
+    sinces = {row.key: row.since for row in rows if row.since} | ({"": remedy.since} if remedy.since else {})
+    open_ends = [
+        f"{key or 'it'} exists since {names.versions_of(run.framework)} {since}"
+        for key, since in sinces.items()
+        if names.reached(run.framework, since) is None
+    ]
+    former = [
+        f"up to {names.versions_of(run.framework)} {row.renamed} its name was {row.aliases[0].partition('[')[0]}"
+        for row in rows
+        if row.renamed and names.reached(run.framework, row.renamed) is None
+    ]
+    own = remedy.note or "; ".join(dict.fromkeys(row.note for row in rows if row.note))
+    return "; ".join(text for text in (remedy.writes, own, *open_ends, *former[:1]) if text)
+
+
+# ---------------------------------------------------------------- changes
+
+
+def _changes(remedy: Remedy, run: Run) -> tuple[Change, ...]:
+    changes: list[Change] = []
+    present = dict(run.knobs)
+    for turn in remedy.set:
+        if names.absent(turn.knob, run.framework):
             continue
-        prescription = Prescription(
-            id=id,
-            says=remedy.says,
-            changes=() if remedy.unavailable else changes,
-            expect=remedy.expect,
-            within=remedy.within,
-            risk=remedy.risk,
-            confirm=remedy.confirm,
-            note=remedy.unavailable or " ".join(text for text in (remedy.writes, remedy.note) if text),
-        )
-        (unavailable if remedy.unavailable else ready).append(prescription)
-    return (*ready, *unavailable)
+        change = _change(turn, run, present)
+        if change is not None:
+            changes.append(change)
+            present[turn.knob] = Knob(turn.knob, change.after, change.key, "given")
+    return tuple(changes)
 
 
-def _change(turn: Turn, run: Run) -> Change | None:
+def _change(turn: Turn, run: Run, present: Mapping[str, Knob]) -> Change | None:
     """The change still to be made; None when the run's known setting already satisfies the remedy."""
     before = run.knob(turn.knob)
     after = _target(turn, run)
@@ -45,8 +103,15 @@ def _change(turn: Turn, run: Run) -> Change | None:
     row = names.spell(turn.knob, run.framework)
     key = turn.knob if row is None else row.key
     if row is None or after is None:
-        return Change(turn.knob, key, before, after, _in_words(turn, key, after))
-    return Change(turn.knob, key, before, after, names.write(turn.knob, after, run.framework, present=run.knobs))
+        return Change(turn.knob, key, before, after, _in_words(turn, key, after, run))
+    return Change(turn.knob, key, before, after, names.write(turn.knob, after, run.framework, present=present))
+
+
+def _present(knob: str, run: Run) -> float | None:
+    if knob == "answers_per_step":
+        prompts, each = run.number("train_batch_size"), run.number("group_size")
+        return None if prompts is None or each is None else prompts * each
+    return run.number(knob)
 
 
 def _target(turn: Turn, run: Run) -> Scalar:
@@ -55,8 +120,9 @@ def _target(turn: Turn, run: Run) -> Scalar:
         if turn.to is not None:
             return turn.to
         bound = turn.at_least if turn.at_least is not None else turn.at_most
-        return int(bound) if bound is not None and bound == int(bound) and abs(bound) >= 1 else bound
-    present = run.number(turn.like or turn.knob)
+        whole = bound is not None and names.knob(turn.knob).kind == "int"
+        return int(bound) if whole and bound is not None else bound
+    present = _present(turn.like or turn.knob, run)
     if present is None:
         return None
     value = present * turn.times
@@ -64,22 +130,96 @@ def _target(turn: Turn, run: Run) -> Scalar:
         value = max(value, turn.at_least)
     if turn.at_most is not None:
         value = min(value, turn.at_most)
-    whole = isinstance(run.knob(turn.like or turn.knob), int)
-    return round(value) if whole and value >= 1 else float(f"{value:.3g}")
+    return round(value) if names.knob(turn.knob).kind == "int" else float(f"{value:.3g}")
 
 
 def _meets(turn: Turn, before: Scalar, after: Scalar) -> bool:
+    """Whether the setting is there already, or further along than the remedy would take it."""
     number = before if isinstance(before, (int, float)) and not isinstance(before, bool) else None
-    if turn.times is None and number is not None and turn.at_least is not None:
-        return number >= turn.at_least
-    if turn.times is None and number is not None and turn.at_most is not None:
-        return number <= turn.at_most
-    return before == after
+    if number is None or isinstance(after, (bool, str)) or after is None:
+        return before == after
+    if turn.times is None and (turn.at_least is not None or turn.at_most is not None):
+        low = -float("inf") if turn.at_least is None else turn.at_least
+        high = float("inf") if turn.at_most is None else turn.at_most
+        return low <= number <= high
+    if turn.times is not None and not turn.like:
+        return after <= number if turn.times > 1 else after >= number
+    return number == after
 
 
-def _in_words(turn: Turn, key: str, after: Scalar) -> str:
+def _in_words(turn: Turn, key: str, after: Scalar, run: Run) -> str:
     """The change in words where the framework's spelling or the present value is not known."""
     if after is not None:
         return f"{key} = {after}"
     factor = turn.times or 1.0
-    return f"{key}: divide by {1 / factor:g}" if factor < 1 else f"{key}: multiply by {factor:g}"
+    if turn.like:
+        row = names.spell(turn.like, run.framework) if turn.like != "answers_per_step" else None
+        other = names.knob(turn.like).title if row is None else row.key
+        return f"{key}: as {other}" if factor == 1 else f"{key}: {factor:g} times {other}"
+    bounds = [f"at least {turn.at_least:g}"] if turn.at_least is not None else []
+    bounds += [f"at most {turn.at_most:g}"] if turn.at_most is not None else []
+    limits = f" ({', '.join(bounds)})" if bounds else ""
+    return f"{key}: divide by {1 / factor:.3g}{limits}" if factor < 1 else f"{key}: multiply by {factor:g}{limits}"
+
+
+# ---------------------------------------------------------------- what the run must have for a remedy to act
+
+
+def _one_update(run: Run) -> str:
+    told, why = vitals.updates(run)
+    return f"each batch is used for one on-policy update, so every ratio is 1 ({why})" if told else ""
+
+
+def _no_reference(run: Run) -> str:
+    measured = [column for name in ("kl.ref", "kl.ref_seq_sum") if (column := run.get(name)) is not None]
+    if any(column.status == "structural_zero" for column in measured):
+        return "no reference model is in use"
+    if measured:
+        return ""
+    inside = [run.knob(name) for name in ("kl_in_loss", "kl_in_reward")]
+    if inside == [False, False] or (run.number("kl_coef") == 0 and True not in inside):
+        return "the run has no KL term, so no reference is loaded"
+    return ""
+
+
+def _no_critic(run: Run) -> str:
+    if any(name.startswith("value.") for name in run.columns) or run.algorithm in (None, "ppo", "gae", "vapo"):
+        return ""
+    return f"{run.algorithm} has no critic"
+
+
+def _no_tools(run: Run) -> str:
+    turns, limit = run.get("agent.turns.max") or run.get("agent.turns.mean"), run.number("max_turns")
+    conversing = turns is not None and bool((turns.finite.values > 2).any())
+    if run.excerpt or conversing or "agent.tool_calls.mean" in run or (limit is not None and limit > 1):
+        return ""
+    return "the log shows no tools and no further turns"
+
+
+def _no_sampler(run: Run) -> str:
+    apart = any(name.startswith("mismatch.") for name in run.columns)
+    return "the trainer samples by itself" if run.knob("sampler") is False and not apart else ""
+
+
+def _synchronous(run: Run) -> str:
+    asynchronous = any(name.startswith("offpolicy.") for name in run.columns) or "staleness_limit" in run.knobs
+    told = names.key_for("offpolicy.staleness.mean", run.framework)
+    if run.excerpt or asynchronous or told is None or "reward.mean" not in run:
+        return ""
+    return f"answers are sampled by the newest policy: {told} is not in the log"
+
+
+def _one_part(run: Run) -> str:
+    return "the reward has one part only" if len(run.components) == 1 and not run.excerpt else ""
+
+
+_LACKS: Mapping[str, Callable[[Run], str]] = {
+    "off_policy": _one_update,
+    "reference": _no_reference,
+    "critic": _no_critic,
+    "tools": _no_tools,
+    "sampler": _no_sampler,
+    "asynchronous": _synchronous,
+    "parts": _one_part,
+}
+"""For each word of ``names.NEEDS``: why the run lacks it, in words; empty when it has it or may have it."""

@@ -1,33 +1,222 @@
-"""What a log implies without saying it: the attainable reward, the weights of its parts, rows without any live group."""
+"""What a log implies without saying it: the attainable reward, the weights of its parts, rows without any live group, and
+which series cannot be what they claim; what a configuration implies: how far updates are from the sampling policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from rlclinic.model import Column, Component, Floats, RewardRange, Run
+from rlclinic import names
+from rlclinic.model import Column, Component, Floats, Knob, RewardRange, Run
 
 _FLAT = 1e-6
 """Spread below which rewards count as equal (TRL and verl add 1e-4 and 1e-6 to the group deviation before dividing)."""
 
 
 def complete(run: Run) -> Run:
-    """``run`` with reward-part weights, the attainable reward range and ``group.all_dead`` added where they follow."""
+    """``run`` without the series that cannot be true, and with reward-part weights, the attainable reward range and
+    ``group.all_dead`` added where they follow."""
+    wrong = impossible(run.columns)
+    if wrong:
+        columns = {metric: column for metric, column in run.columns.items() if metric not in wrong}
+        told = {run.columns[metric].key: why for metric, why in wrong.items()}
+        run = replace(run, columns=columns, distrusted={**run.distrusted, **told})
     run = replace(run, components=_weighted(run))
     run = replace(run, reward_range=run.reward_range or reward_range(run))
+    run = replace(run, seams={**dict.fromkeys(warm_ups(run), WARM_UP), **run.seams})
     dead = all_dead(run)
     return run if dead is None else replace(run, columns={**run.columns, "group.all_dead": dead})
+
+
+# ---------------------------------------------------------------- resumes that only the learning rate betrays
+
+WARM_UP = "the learning rate warms up again"
+_NEAR = 3
+"""Rows within which a warm-up belongs to a seam that the log tells of (ours: the first rows after a resume may be lost)."""
+
+
+def warm_ups(run: Run) -> list[float]:
+    """Steps, away from every known seam, at which the learning rate falls from one row to the next and rises again."""
+    rate = run.get("optim.lr")
+    schedule = str(run.knob("lr_schedule")).lower()
+    if rate is None or "restart" in schedule or "cycl" in schedule:
+        return []
+    c = rate.finite
+    high = c.values[:-1] >= 0.3 * c.values.max(initial=0.0)
+    fell = np.flatnonzero(high & (c.values[1:] < 0.2 * c.values[:-1])) + 1
+    reach = _NEAR * float(np.median(np.diff(c.steps))) if len(c) > 1 else 0.0
+    found = [float(c.steps[k]) for k in fell[:5] if schedule_again(c, float(c.steps[k]))]
+    return [step for step in found if not any(abs(step - at) <= reach for at in run.seams)]
+
+
+def schedule_again(rate: Column, step: float, rows: int = 20, share: float = 0.5) -> bool:
+    """Whether the learning rate begins its schedule anew at ``step``: it falls below ``share`` of itself and rises again,
+    or it had decayed below ``share`` of its peak and rises back above that, within ``rows`` rows."""
+    c = rate.finite
+    before, after = c.values[c.steps < step], c.values[c.steps >= step][:rows]
+    if len(before) < 2 or len(after) < 2 or c.rounded_zero:
+        return False
+    last, peak, top = float(before[-1]), float(before.max()), float(after.max())
+    fell = after[0] < share * last and top > 2 * max(float(after[0]), 0.0)
+    decayed = last < share * peak and top > max(2 * last, share * peak)
+    return bool(fell or decayed)
+
+
+# ---------------------------------------------------------------- series that cannot be true
+
+_SLACK = 1e-3
+"""How far beyond its bounds rounding may carry a value (ours: three printed decimals)."""
+_MOVES = ("entropy.mean", "kl.ref", "kl.old_new", "grad.norm", "ratio.", "mismatch.", "reward.std", "reward.group_std")
+"""Measurements that never repeat to the last digit; rates over few answers, capped and configured values do."""
+_ORDERED = (
+    ("reward.min", "reward.mean", "reward.max"),
+    ("length.response.min", "length.response.mean", "length.response.max"),
+    ("length.terminated.min", "length.terminated.mean", "length.terminated.max"),
+    ("entropy.min", "entropy.mean", "entropy.max"),
+)
+
+
+def impossible(columns: Mapping[str, Column]) -> dict[str, str]:
+    """Metrics whose values cannot be what they claim to be, with what is impossible about each."""
+    wrong: dict[str, str] = {}
+    for metric, column in columns.items():
+        if len(column.finite) and (why := _beyond(column) or _frozen(column, columns)) is not None:
+            wrong[metric] = why
+    for low, mean, high in _ORDERED:
+        for extreme, sign in ((low, 1.0), (high, -1.0)):
+            if extreme in columns and extreme not in wrong and _crossed(columns, extreme, mean, sign):
+                side = "above" if sign > 0 else "below"
+                wrong[extreme] = f"lies {side} the mean {columns[mean].key} in most rows"
+    share = columns.get("group.zero_var_frac")
+    if share is not None and share.status == "measured" and "group.zero_var_frac" not in wrong:
+        why = _denied(share, columns)
+        if why is not None:
+            wrong["group.zero_var_frac"] = why
+    return wrong
+
+
+def _beyond(column: Column) -> str | None:
+    """Words for values outside what the quantity can be: a share above 1, a negative length, a k3 estimate below 0."""
+    if column.metric not in names.metrics():
+        return None
+    finite, bounds = column.finite.values, names.metric(column.metric)
+    least, most = bounds.low, bounds.high
+    if least is None and column.metric.startswith("kl.") and column.estimator.startswith(("k3", "k2")):
+        least = 0.0  # r - log r - 1 and (log r)^2 / 2 have no negative values; the plain k1 has
+    low, high = float(finite.min()), float(finite.max())
+    if (least is None or low >= least - _SLACK) and (most is None or high <= most + _SLACK):
+        return None
+    wanted = " to ".join("any" if bound is None else f"{bound:g}" for bound in (least, most))
+    percent = most == 1 and least == 0 and low >= 0 and 1.5 < high <= 100 + _SLACK and float(np.median(finite)) > 1
+    estimator = f" ({column.estimator} estimate)" if bounds.low is None else ""
+    return f"runs from {low:.3g} to {high:.3g} where {wanted} is possible{estimator}" + (
+        "; it looks like percent" if percent else ""
+    )
+
+
+def _frozen(column: Column, columns: Mapping[str, Column]) -> str | None:
+    """Words for a measurement that repeats one many-digit value in every row while the reward moves: nothing measures it."""
+    values, reward = column.finite.values, columns.get("reward.mean")
+    if not column.metric.startswith(_MOVES) or column.resolution or column.status != "measured" or len(values) < 10:
+        return None
+    value = float(values[0])
+    if np.ptp(values) != 0 or value == 0 or abs(value - float(f"{value:.4g}")) <= 1e-6 * abs(value):
+        return None
+    if reward is None or len(np.unique(reward.finite.values)) < 5:
+        return None
+    return f"is {value:.10g} to the last digit in all {len(values)} rows while the reward moves"
+
+
+def _crossed(columns: Mapping[str, Column], extreme: str, mean: str, sign: float) -> bool:
+    """Whether the smallest value lies above the mean (or the largest below it) in more than half of the rows."""
+    if mean not in columns:
+        return False
+    a, b = columns[extreme].finite, columns[mean].finite
+    _, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+    if not len(i):
+        return False
+    slack = _SLACK * (1.0 + np.abs(b.values[j])) + 0.5 * (a.resolution + b.resolution)
+    return bool((sign * (a.values[i] - b.values[j]) > slack).mean() > 0.5)
+
+
+def _denied(share: Column, columns: Mapping[str, Column]) -> str | None:
+    """Words for a share of dead groups that is below 1 in rows whose whole batch earned one and the same reward.
+
+    Eight equal rewards of 1.2 have a float32 deviation of 1.3e-7, which a tolerance of 1e-8 takes for a spread.
+    """
+    for metric in ("reward.std", "reward.group_std", "reward.std_unresolved"):
+        spread = columns.get(metric)
+        if spread is None or spread.resolution > 1e-6:
+            continue
+        a, b = spread.finite, share.finite
+        _, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+        flat = np.abs(a.values[i]) < _FLAT
+        false = flat & (b.values[j] < 1.0 - _SLACK)
+        if false.any() and false.sum() >= 0.5 * flat.sum():
+            least = float(b.values[j][false].min())
+            return (
+                f"is {least:.3g} in rows whose answers all earned the same ({spread.key} below {_FLAT:g}, {false.sum()} of "
+                f"{len(i)} rows), where it must be 1: a tolerance takes rounding for a spread"
+            )
+    return None
+
+
+# ---------------------------------------------------------------- what the configuration implies
+
+
+def chosen(run: Run, name: str) -> Knob | None:
+    """A setting that somebody chose: it is stated, and not what the framework does by itself. None otherwise."""
+    knob = run.knobs.get(name)
+    if knob is None or knob.origin == "default":
+        return None
+    row = names.spell(name, run.framework)
+    usual = None if row is None else names.default_knobs(run.framework).get(name)
+    default = usual.value if usual is not None else None if row is None else row.default
+    return None if default is not None and default == knob.value else knob
+
+
+def on_policy(run: Run) -> bool | None:
+    """Whether every update is made on answers of the very policy it changes, so that each ratio is 1; None: not known."""
+    return updates(run)[0]
+
+
+def updates(run: Run) -> tuple[bool | None, str]:
+    """``on_policy`` and what says so. What the log shows wins over the configuration."""
+    for metric in ("clip.frac", "clip.low_frac", "clip.high_frac"):
+        clip = run.get(metric)
+        if clip is not None and len(clip.finite) and bool((clip.finite.values > 0).any()):
+            return False, f"{clip.key} is above 0, and a ratio of 1 cannot be clipped"
+    passes = run.number("inner_epochs")
+    if passes is not None and passes > 1:
+        return False, f"{run.knobs['inner_epochs'].key} = {passes:g} passes over each batch"
+    pieces, accumulated = run.number("steps_per_generation"), run.number("grad_accumulation")
+    if pieces is not None and accumulated is not None and pieces > accumulated:
+        return False, f"{run.knobs['steps_per_generation'].key} = {pieces:g} is more than one optimizer step"
+    batch, piece = run.number("train_batch_size"), run.number("mini_batch_size")
+    alike = run.framework is not None and run.framework.name == "verl"  # both count prompts there
+    if alike and batch is not None and piece is not None and piece < batch:
+        return False, f"{run.knobs['mini_batch_size'].key} = {piece:g} of a batch of {batch:g}"
+    apart = run.get("kl.old_new")
+    if apart is not None and len(apart.finite) >= 5 and not apart.rounded_zero and not apart.finite.values.any():
+        return True, f"{apart.key} is exactly 0 in every row"
+    if run.knob("sampler_correction") not in (None, False, "off", "none"):
+        return None, "importance weights for the sampler may move the ratio"
+    whole = (pieces is not None and accumulated is not None) or (alike and batch is not None and piece is not None)
+    if passes == 1 and whole:
+        return True, "one pass and one optimizer step for each batch of answers"
+    return None, "the passes and optimizer steps for each batch are not known"
 
 
 def all_dead(run: Run) -> Column | None:
     """1.0 in rows where the log proves that every group had equal rewards, 0.0 where it proves the opposite.
 
     Any one proof suffices: a zero-variance share of 1, a spread of exactly 0 (over the batch or within groups, which
-    both imply it), largest and smallest advantage both 0, largest reward equal to smallest, or one and the same mean reward
-    in every row while every gradient is exactly 0. A spread printed as 0 counts from three decimals on: right and wrong
-    answers in one batch cannot round to that.
+    both imply it), advantages whose deviation or mean size is 0 or whose largest and smallest both are, largest reward
+    equal to smallest, or one and the same mean reward in every row while every gradient is exactly 0. A spread printed as
+    0 counts from three decimals on: right and wrong answers in one batch cannot round to that.
     """
     rows: dict[float, float] = {}
     used: list[str] = []
@@ -48,6 +237,11 @@ def all_dead(run: Run) -> Column | None:
         if spread is not None and spread.resolution <= 1e-3:
             batch_only &= metric != "reward.group_std"
             learn(spread.finite.steps, (np.abs(spread.finite.values) < _FLAT).astype(float), spread.key)
+    for metric in ("advantage.std", "advantage.abs_mean"):
+        size = run.get(metric)
+        if size is not None and size.resolution <= 1e-3:
+            batch_only = False  # not 0 means that some group is alive, whatever its share
+            learn(size.finite.steps, (np.abs(size.finite.values) < _FLAT).astype(float), size.key)
     for low, high, factor in (("advantage.min", "advantage.max", 0.0), ("reward.min", "reward.max", 1.0)):
         steps, least, most = run.paired(low, high)
         batch_only &= not len(steps)
@@ -71,6 +265,36 @@ def _learn_constant(run: Run, learn: Callable[[Floats, Floats, str], None]) -> N
     steps, reward, norm = run.paired("reward.mean", "grad.norm")
     if len(steps) >= 2 and np.ptp(reward) == 0 and not norm.any() and not run["grad.norm"].rounded_zero:
         learn(steps, np.ones(len(steps)), f"{run['reward.mean'].key} and {run['grad.norm'].key}")
+
+
+def least_dead(run: Run) -> Column | None:
+    """The share of dead groups that the pass rate alone implies, by row; None without right-or-wrong rewards or group size.
+
+    A group of G answers agrees with probability p^G + (1-p)^G, which is convex in p: prompts that differ only raise it.
+    With several right-or-wrong parts at most the sum of min(p, 1-p) of the answers leave the common outcome. The size is
+    the framework's default where the logged share is known to be false and nothing states a size.
+    """
+    size, assumed = run.number("group_size"), ""
+    if size is None and any("earned the same" in why for why in run.distrusted.values()):
+        usual = names.spell("group_size", run.framework)
+        size = float(usual.default) if usual is not None and isinstance(usual.default, int) else None
+        assumed = ", the default,"
+    reward, span = run.get("reward.mean"), run.reward_range
+    if size is None or size < 2 or reward is None or span is None or not re.search("right-or-wrong|success", span.how):
+        return None
+    steps, p = reward.finite.steps, (reward.finite.values - span.low) / (span.high - span.low)
+    agree = p**size + (1.0 - p) ** size
+    if len(run.components) > 1:
+        for part in run.components.values():
+            steps = np.intersect1d(steps, part.mean.finite.steps, assume_unique=True)
+        leave = sum(
+            (np.minimum(q, 1.0 - q) for q in (_at(c.mean, steps) for c in run.components.values())), np.zeros(1)
+        )
+        agree = np.clip(1.0 - leave, 0.0, 1.0) ** size
+    if not len(steps):
+        return None
+    note = f"so much follows from the pass rate and groups of {size:g}{assumed} alone; the share itself is not logged"
+    return Column("group.all_dead", reward.key, steps, np.clip(agree, 0.0, 1.0), note=note)
 
 
 def reward_range(run: Run) -> RewardRange | None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rlclinic import vitals
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import now, since
 from rlclinic.model import Column, Evidence, Finding, Note, Run, Severity
@@ -68,7 +69,7 @@ def _zero_expected(run: Run, columns: list[Column]) -> tuple[Note, ...]:
     """The reassurance about clip fractions of 0, withheld when the log or configuration makes 0 suspicious."""
     norm = run.get("grad.norm")
     dead = norm is not None and len(norm.finite) > 0 and bool((norm.finite.values == 0).all())
-    several = (run.number("inner_epochs") or 1) > 1 or (run.number("updates_per_batch") or 1) > 1
+    several = vitals.on_policy(run) is False
     if dead or several or any(c.rounded_zero for c in columns) or any(c.nonfinite for c in run.columns.values()):
         return ()
     return (

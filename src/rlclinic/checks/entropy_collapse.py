@@ -13,8 +13,8 @@ start at 0.1 to 0.6 nat; a low entropy that never moved is not a collapse.
 """
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import at_seam, bought, lasting
-from rlclinic.model import Finding, Run, Severity
+from rlclinic.checks.readings import Lasting, at_seam, bought, foreseen, lasting
+from rlclinic.model import Column, Finding, Forecast, Run, Severity
 from rlclinic.stats.level import late
 
 
@@ -50,5 +50,16 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
         onset=fall.onset if fall is not None else None,
         evidence=fall.sized(1 - ratio) if fall is not None else None,
         remedies=("roll_back", *cures) if deterministic is not None else cures,
+        forecast=_floor(entropy, fall, limits) if severity is not None and fall is not None else None,
         would_decide=() if "eval.score" in run else ("a held-out score: does the certainty still buy anything?",),
+    )
+
+
+def _floor(entropy: Column, fall: Lasting, limits: Limits) -> Forecast | None:
+    """When a fall that is still under way leaves a tenth of where it began; none for a jump, which has no course."""
+    floor = limits.at("ratio", Severity.CRITICAL)
+    if fall.abrupt:
+        return None
+    return foreseen(
+        entropy.finite.since(fall.onset.step), floor * fall.early, f"{floor:.0%} of its level before the fall"
     )

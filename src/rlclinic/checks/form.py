@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any, TypeAlias, cast
 
 from rlclinic.errors import BadTable, UnknownName, nearest
-from rlclinic.model import Examination, Finding, Note, Run, Severity, Tier
+from rlclinic.model import Examination, Finding, Maturity, Note, Run, Severity, Tier
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,6 +36,8 @@ class NotApplicable:
 
 
 Answer: TypeAlias = Finding | Unexamined | NotApplicable
+ROLLOUTS = "rollouts"
+"""What a check needs that can only be seen in saved answers; stands among canonical metrics in ``needs`` and ``missing``."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,8 @@ class Check:
         return cast(Tier, self.table["tier"])
 
     @property
-    def status(self) -> str:
-        return str(self.table["status"])
+    def status(self) -> Maturity:
+        return cast(Maturity, self.table["status"])
 
     @property
     def leads_to(self) -> Mapping[str, str]:
@@ -130,6 +132,21 @@ class Check:
     def explains_from(self) -> Mapping[str, float]:
         """Numbers that a finding must reach before it can be the cause of anything."""
         return cast(Mapping[str, float], self.table.get("explains_from", {}))
+
+    @property
+    def rivals(self) -> Mapping[str, str]:
+        """Failures that look alike from their consequences, with the measurement that tells them apart."""
+        return cast(Mapping[str, str], self.table.get("rivals", {}))
+
+    @property
+    def symptom(self) -> bool:
+        """True for what always has a cause elsewhere: of two findings equally grave it is told last."""
+        return bool(self.table.get("symptom", False))
+
+    @property
+    def resume(self) -> str:
+        """From where a cured run goes on: ``before`` the failure began, or from ``here``; empty where neither follows."""
+        return str(self.table.get("resume", ""))
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -211,6 +228,10 @@ def examine(
     if run.kind == "supervised":
         return Examination(one.name, "not_applicable", says="the log is of supervised training, not of RL"), ()
     missing = tuple(need for need in one.needs if not _present(run, need, one.points))
+    if missing == (ROLLOUTS,):
+        return Examination(
+            one.name, "unexamined", missing=missing, says=f"needs saved answers: {one.title.rstrip('.')}"
+        ), ()
     if missing:
         return Examination(one.name, "unexamined", missing=missing, says=_why_missing(run, missing, one.points)), ()
     limits = Limits(one.name, override(one.limits, given or {}, check_name=one.name, by=by))

@@ -14,19 +14,25 @@ ones stand out.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rlclinic.checks.form import Limits, check
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import at_seam, lasting
-from rlclinic.model import Evidence, Finding, Onset, Run, Severity
+from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.seams import settled_from
 from rlclinic.stats.shift import spikes
 
 
-@check(page=__doc__, needs=["grad.norm"], uses=["reward.mean", "group.zero_var_frac"], points=10, since="0.1")
-def grad_spikes(run: Run, limits: Limits) -> Finding:
+@check(page=__doc__, needs=["grad.norm"], uses=["reward.mean", "group.zero_var_frac"], points=2, since="0.1")
+def grad_spikes(run: Run, limits: Limits) -> Answer:
     norm = run["grad.norm"].finite
+    enormous = norm.values > limits.at("huge", Severity.WARNING)
+    if enormous.sum() >= 2:
+        return _enormous(norm, enormous, limits)
     kept = (norm.values > 0) & (norm.steps > settled_from(norm.steps, run.number("warmup_steps") or 0.0))
     steps, values = norm.steps[kept], norm.values[kept]
+    if len(norm) < 10:
+        return Unexamined((), f"{len(norm)} gradient norms are too few to tell spikes")
     if len(values) < 5:
         return Finding(severity=None, says="too few gradients above 0 to tell spikes", numbers={})
     if len(values) < 20 or (norm.values == 0).mean() > 0.5:
@@ -65,4 +71,20 @@ def grad_spikes(run: Run, limits: Limits) -> Finding:
         evidence=Evidence(largest / float(np.median(values)), None, "local median and MAD of the run itself"),
         remedies=("inspect_batch", "grad_clip", "advantage_clip", "lower_learning_rate"),
         would_decide=("the batch of those steps: lengths, rewards, ratios",),
+    )
+
+
+def _enormous(norm: Column, rows: NDArray[np.bool_], limits: Limits) -> Finding:
+    """Norms that no batch of text has, whatever the rows around them: a state, so that a few rows show it."""
+    largest, first = float(norm.values[rows].max()), float(norm.steps[rows][0])
+    return Finding(
+        severity=limits.grade("huge", largest),
+        says=f"{int(rows.sum())} of {len(norm)} gradient norms are above {limits.at('huge', Severity.WARNING):g}, up to "
+        f"{largest:.3g}; the usual clip limit is 1",
+        numbers={"share": float(rows.mean()), "count": float(rows.sum()), "largest": largest},
+        metrics=("grad.norm",),
+        onset=Onset(first, first, first),
+        evidence=Evidence(largest, None, "a level"),
+        remedies=("inspect_batch", "advantage_clip", "lower_learning_rate"),
+        would_decide=("which term of the loss it is: KL, ratios or advantages",),
     )

@@ -12,10 +12,11 @@ depends on the estimator, and on whether it is a mean per token or a sum per ans
 """
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import bought
-from rlclinic.model import Column, Evidence, Finding, Note, Run, Severity
-from rlclinic.stats.level import late, middle
+from rlclinic.checks.readings import bought, foreseen
+from rlclinic.model import Column, Evidence, Finding, Forecast, Note, Run, Severity
+from rlclinic.stats.level import early, late, middle
 from rlclinic.stats.shift import crossing
+from rlclinic.stats.trend import acceleration
 
 
 @check(page=__doc__, uses=["kl.ref", "kl.ref_seq_sum", "eval.score", "reward.mean"], since="0.1")
@@ -39,8 +40,12 @@ def kl_drift(run: Run, limits: Limits) -> Answer:
         elif gain.falling:
             severity = Severity.CRITICAL
     bound = limits.at(limit, Severity.WARNING)
+    running = severity is None and limit == "per_token" and _runs_away(run, kl, limits)
+    if running:
+        severity, gain, bound = Severity.WARNING, bought(run, since=float(kl.steps[0])), limits["away"]
     unit = "per token" if limit == "per_token" else "per answer"
-    told = f"; {gain.says}" if gain is not None else ""
+    told = "; it still grows faster and faster" if running else ""
+    told += f"; {gain.says}" if gain is not None else ""
     weight = run.number("kl_coef")
     fell = severity is not None and _first(kl) > 3 * level
     cures = ("lower_learning_rate", "kl_coefficient") if weight else ("kl_coefficient", "lower_learning_rate")
@@ -54,7 +59,26 @@ def kl_drift(run: Run, limits: Limits) -> Answer:
         evidence=Evidence(level, None, f"late median against a level; estimator {column.estimator or 'not known'}"),
         remedies=("lower_learning_rate",) if fell else cures,
         would_decide=() if "eval.score" in run else ("a held-out score: what did the drift buy?",),
+        forecast=_next(kl, limit, level, limits) if severity is not None and not fell and not run.short else None,
     )
+
+
+def _next(kl: Column, limit: str, level: float, limits: Limits) -> Forecast | None:
+    """When the present course meets the next of the two levels."""
+    for severity, word in ((Severity.WARNING, "high"), (Severity.CRITICAL, "extreme")):
+        if level < limits.at(limit, severity):
+            return foreseen(kl, limits.at(limit, severity), f"{limits.at(limit, severity):g} nats, a {word} level,")
+    return None
+
+
+def _runs_away(run: Run, kl: Column, limits: Limits) -> bool:
+    """Still below every level, but grown by far, gaining speed, and without anything bought."""
+    now = late(kl.values, 0.1)
+    if run.short or now < limits["away"] or now < limits["grown"] * max(early(kl.values), 1e-9):
+        return False
+    gain = bought(run, since=float(kl.steps[0]))
+    speed = acceleration(kl.steps, kl.values, level=limits["p_value"])
+    return gain is not None and not gain.rising and speed.verdict == "speeding_up" and speed.late > 0
 
 
 def _first(kl: Column) -> float:

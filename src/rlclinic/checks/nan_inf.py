@@ -65,10 +65,18 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
         onset=Onset(start, float(before[-1]) if len(before) else start, start),
         evidence=Evidence(share, None, "counted in the log"),
         remedies=_remedies(critic, masked, lasting),
+        wasted=_wasted(run, vital, start, lasting) if vital and not critic and not masked else None,
         would_decide=()
         if lasting
         else ("whether the optimizer skipped those steps (optimizer state, loss-scaler log)",),
     )
+
+
+def _wasted(run: Run, vital: list[Column], start: float, lasting: bool) -> float:
+    """Everything from the first non-finite value on where it lasts, else the steps that were lost one by one."""
+    if lasting:
+        return float((run.steps >= start).mean()) if len(run.steps) else 1.0
+    return max(c.nonfinite / len(c) for c in vital)
 
 
 def _sound(run: Run) -> bool:

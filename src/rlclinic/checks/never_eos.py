@@ -15,9 +15,24 @@ cut although they are whole. A tiny limit looks the same: raise it fourfold on t
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import bought
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.level import middle
+
+_SAME = 0.01
+"""Share by which lengths may differ and still be one limit (ours: a limit counted with or without its last token)."""
 
 
-@check(page=__doc__, uses=["length.truncated_frac", "length.terminated.mean", "length.stop_count"], since="0.1")
+@check(
+    page=__doc__,
+    uses=[
+        "length.truncated_frac",
+        "length.terminated.mean",
+        "length.stop_count",
+        "length.response.mean",
+        "length.response.min",
+        "length.response.max",
+    ],
+    since="0.1",
+)
 def never_eos(run: Run, limits: Limits) -> Answer:
     cut, ended, stops = (
         run.get("length.truncated_frac"),
@@ -36,7 +51,43 @@ def never_eos(run: Run, limits: Limits) -> Answer:
     if ended is not None and len(ended.finite):
         none = float((ended.finite.values == 0).mean())
         says += f"; no answer ends by itself in {none:.0%} of rows"
+    if run.short and share >= limits["rows"]:
+        # A few rows are soon all cut by a limit that is merely too low: here the lengths have to show it too.
+        proof, unlike = _one_length(run)
+        if unlike:
+            return Finding(
+                severity=None,
+                says=f"{c.values.mean():.0%} of answers reach the limit{shown}, but {unlike}: is the limit too low?",
+                numbers={"rows": share},
+                metrics=(cut.metric,),
+                evidence=Evidence(share, None, "counted in the log"),
+            )
+        says += f"; {proof}" if proof else "; the lengths are not shown, so a limit that is too low is not ruled out"
+        return _finding(run, cut, share, says, limits, certain=bool(proof))
     return _finding(run, cut, share, says, limits, certain=True)
+
+
+def _one_length(run: Run) -> tuple[str, str]:
+    """What the lengths say for a model that never stops (all answers have one length, none ended by itself), and what
+    against it; both in words, empty where they say nothing."""
+    ended = run.get("length.terminated.mean")
+    if ended is not None and len(ended.finite) and middle(ended.finite.values) > 0:
+        return "", f"those that end take {middle(ended.finite.values):.0f} tokens"
+    mean = run.get("length.response.mean")
+    if mean is None or not len(mean.finite):
+        return ("no answer ended by itself" if ended is not None else ""), ""
+    typical = float(mean.finite.values.mean())
+    for metric, word in (("length.response.min", "shortest"), ("length.response.max", "longest")):
+        other = run.get(metric)
+        if other is not None and len(other.finite):
+            value = float(other.finite.values.mean())
+            if abs(value - typical) > _SAME * typical:
+                return "", f"the {word} has {value:.0f} tokens and the mean {typical:.0f}"
+    limit = run.number("max_response_length")
+    if limit and typical < (1.0 - _SAME) * limit:
+        return "", f"the mean has {typical:.0f} of {limit:.0f} tokens"
+    known = limit or ended is not None or "length.response.min" in run
+    return (f"every answer has {typical:.0f} tokens" if known else ""), ""
 
 
 def _finding(run: Run, column: Column, share: float, says: str, limits: Limits, *, certain: bool) -> Finding:

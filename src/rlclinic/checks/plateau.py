@@ -15,10 +15,10 @@ The run is at its planned end, or at the top of its reward. A slow start before 
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+from rlclinic.model import Column, Evidence, Finding, Forecast, Onset, Run, Severity
 from rlclinic.stats.level import late
+from rlclinic.stats.trend import Plateau, trend
 from rlclinic.stats.trend import plateau as equivalence
-from rlclinic.stats.trend import trend
 
 
 @check(
@@ -29,27 +29,23 @@ def plateau(run: Run, limits: Limits) -> Answer:
     span = float(reward.steps[-1] - reward.steps[0])
     if len(reward) < limits["rows"] and span < limits["span"]:
         return Unexamined((), f"{len(reward)} rows over {span:.0f} steps are too few to call flat")
-    flat = _flat_share(reward, limits)
+    flat, drift = _flat_share(reward, limits)
     level = late(reward.values)
-    if flat == 0.0:
+    if flat == 0.0 or drift is None:
         return Finding(
             severity=None, says=f"reward is not shown to be flat (late level {level:.3g})", numbers={"flat": 0.0}
         )
     start = float(reward.steps[len(reward) - int(flat * len(reward))])
     held_out = run.get("eval.score")
-    if held_out is not None and len(held_out.finite.since(start)) >= 6:
-        evals = held_out.finite.since(start)
-        if trend(evals.steps, evals.values, share=True).verdict == "rising":
-            return Finding(
-                severity=None, says="reward is flat but the held-out score still rises", numbers={"flat": flat}
-            )
+    if held_out is not None and len(held_out.finite.since(start)) >= 6 and not _still(held_out, start):
+        return Finding(severity=None, says="reward is flat but the held-out score still rises", numbers={"flat": flat})
     planned = run.planned_steps or 0
     left = max(0.0, 1 - float(reward.steps[-1]) / planned) if planned else 0.0
     top = run.reward_range is not None and run.reward_range.share(level) > limits["top"]
     earlier = reward.values[reward.steps < start]
     learned = len(earlier) >= 5 and float(np.median(earlier[: max(3, len(earlier) // 4)])) < level
-    severity = Severity.INFO
-    if not top and ((left > limits["budget"] and flat >= 0.5) or (flat > limits["share"] and span >= limits["steps"])):
+    severity, long = Severity.INFO, flat > limits["share"] and span >= limits["steps"]
+    if not top and (long or (left > limits["budget"] and flat >= 0.5)):
         severity = Severity.WARNING
     rest = f"; {min(left, 0.99):.0%} of the planned {planned} steps remain" if left > 0.02 else ""
     near = float(np.median(reward.values[reward.steps >= start]))
@@ -64,7 +60,23 @@ def plateau(run: Run, limits: Limits) -> Answer:
         ),
         remedies=("harder_data", "larger_groups", *(("lr_schedule",) if _decays(run) else ()), "stop_here"),
         would_decide=() if held_out is not None else ("a held-out score",),
+        forecast=_rest(planned - float(reward.steps[-1]), flat * span, drift) if left > 0.02 else None,
+        wasted=flat - 0.1 if severity == Severity.WARNING and long and not top and _still(held_out, start) else None,
     )
+
+
+def _rest(steps: float, flat: float, drift: Plateau) -> Forecast | None:
+    """What the planned rest buys if the course of the flat stretch holds; None far beyond the length of that stretch."""
+    if steps > 2 * flat:
+        return None
+    low, high = sorted((drift.slope_low * steps, drift.slope_high * steps))
+    return Forecast(f"at this slope the {steps:.0f} planned steps left change the reward by {low:+.2g} to {high:+.2g}")
+
+
+def _still(held_out: Column | None, start: float) -> bool:
+    """Whether the held-out score stands still too: training reward alone may lie at a ceiling of its own."""
+    evals = None if held_out is None else held_out.finite.since(start)
+    return evals is not None and len(evals) >= 6 and trend(evals.steps, evals.values, share=True).verdict != "rising"
 
 
 def _decays(run: Run) -> bool:
@@ -75,13 +87,14 @@ def _decays(run: Run) -> bool:
     )
 
 
-def _flat_share(reward: Column, limits: Limits) -> float:
-    """The largest share of the run, counted from its end, over which the reward is shown to be flat; 0 when none is."""
+def _flat_share(reward: Column, limits: Limits) -> tuple[float, Plateau | None]:
+    """The largest share of the run, counted from its end, over which the reward is shown to be flat, with the test that
+    shows it; 0 when none is."""
     n = len(reward)
     noise = float(np.median(np.abs(np.diff(reward.values)))) * 1.0484
     scale = max(abs(late(reward.values)), float(np.ptp(reward.values)) / 4, 1e-12)
     margin = max(limits["margin"] * scale, noise)
-    best = 0.0
+    best: tuple[float, Plateau | None] = (0.0, None)
     for share in (1 / 3, 0.5, 0.66, 0.8, 0.9):
         k = int(share * n)
         if k < min(20, n - 2):
@@ -90,5 +103,5 @@ def _flat_share(reward: Column, limits: Limits) -> float:
         shown = equivalence(reward.steps[tail], reward.values[tail], margin, limits["p_value"])
         # The likeliest change must be small in itself; the interval only has to stay within the noise.
         if shown.flat is True and abs(shown.change) <= limits["margin"] * scale:
-            best = share
+            best = share, shown
     return best

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from rlclinic import vitals
 from rlclinic.checks.form import Limits, NotApplicable, Unexamined
-from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.model import Column, Component, Evidence, Finding, Floats, Forecast, Onset, Run, Severity
 from rlclinic.stats.cliff import apart, cliff
+from rlclinic.stats.coupling import Coupling, coupled, fall
+from rlclinic.stats.forecast import forecast
 from rlclinic.stats.groups import beta_binomial_zero_variance, expected_zero_variance
-from rlclinic.stats.level import early, late, late_mean, mean_difference, rank_p
+from rlclinic.stats.level import answers_behind, early, late, late_mean, mean_difference, rank_p
 from rlclinic.stats.seams import coincident
 from rlclinic.stats.shift import crossing, lasting_change, onset, steps_found
 from rlclinic.stats.trend import trend
@@ -132,6 +136,19 @@ def likeliest(tests: list[Evidence], made: int, effect: float) -> Evidence:
     return replace(first, effect=effect, p_value=p_value, agreeing=len(tests) > 1 or None)
 
 
+def foreseen(column: Column, limit: float, what: str) -> Forecast | None:
+    """When the present course of a column meets ``limit``, with an interval of 80 %; None where no course can be told,
+    where it is past the limit, or where it will not be met within sight. ``what`` is the limit in words."""
+    c = column.finite
+    seen = forecast(c.steps, c.values, limit)
+    if seen.verdict != "will" or not np.isfinite(seen.step):
+        return None
+    closed = bool(np.isfinite(seen.high))
+    width = f"{seen.low:.0f} to {seen.high:.0f}" if closed else f"not before {seen.low:.0f}"
+    says = f"on its present course it meets {what} near step {seen.step:.0f} ({width})"
+    return Forecast(says, seen.step, seen.low, seen.high if closed else None)
+
+
 def at_seam(run: Run, began: Onset | None, column: Column) -> str:
     """What the log itself shows at that time, a restart, a resume or a change of configuration, to append to a sentence;
     empty when nothing does, or when the interval is so wide that anything would."""
@@ -183,6 +200,58 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
     return None
 
 
+def came_of(run: Run, began: Onset, column: Column) -> Gain | None:
+    """What a change of ``column`` that began then has brought, against the time before it; None when nothing can be judged.
+
+    The stretch reaches back by a fifth of what has passed since: enough to begin before the change, too little to count
+    what was learnt long before it. A fall that comes early in so few rows that ``bought`` is not sure of it is looked for
+    in the whole column.
+    """
+    since = began.low - 0.2 * (float(column.steps[-1]) - began.low)
+    gain = bought(run, since)
+    if gain is None or gain.rising or gain.falling:
+        return gain
+    fall = lasting(run[gain.metric], falling=True)
+    if fall is None or fall.onset.high < since:
+        return gain
+    name = "held-out score" if gain.metric == "eval.score" else "reward"
+    says = f"{name} fell ({fall.early:.3g} to {fall.late:.3g})"
+    return Gain(gain.metric, fall.early, fall.late, rising=False, falling=True, says=says)
+
+
+def ahead(run: Run, column: Column, limit: float, what: str) -> Forecast | None:
+    """When ``column`` meets ``limit`` if it goes on like this, looked for up to the planned end (or as far again as the
+    log reaches, where none is known); None unless that is likely. ``what`` says in words what is met then."""
+    c = column.finite
+    if not len(c):
+        return None
+    last = float(c.steps[-1])
+    left = run.planned_steps - last if run.planned_steps else last - float(c.steps[0])
+    seen = forecast(c.steps, c.values, limit, horizon=left) if left > 0 else None
+    if seen is None or seen.verdict != "will":
+        return None
+    low = max(seen.low, last)
+    high = seen.high if np.isfinite(seen.high) else None
+    span = f"from step {low:.0f} on" if high is None else f"step {low:.0f} to {high:.0f}"
+    return Forecast(
+        f"{what} near step {seen.step:.0f} ({span}) if it goes on like this", max(seen.step, low), low, high
+    )
+
+
+def agentic(run: Run) -> Unexamined | NotApplicable | None:
+    """Why a question about tools and turns cannot be asked of this run; None when the log shows conversations of more
+    than one exchange."""
+    turns = run.get("agent.turns.max") or run.get("agent.turns.mean")
+    if any(m in run for m in ("agent.tool_calls.mean", "agent.tool_fail_frac", "agent.max_turns_frac")):
+        return None
+    if turns is not None and len(turns.finite):
+        # A framework that counts messages shows 2 for a single exchange.
+        return None if turns.finite.values.max() > 2 else NotApplicable("every conversation is a single exchange")
+    if run.excerpt or run.knob("max_turns") is not None:
+        return Unexamined(("agent.turns.mean", "agent.tool_calls.mean"), "neither turns nor tool calls are in this log")
+    return NotApplicable("nothing in the log shows tools or conversations of several turns")
+
+
 Kind = Literal["right", "wrong", "middle"]
 
 
@@ -194,6 +263,8 @@ class Dead:
     first: float
     at_least: bool
     """True when only rows in which *every* group is dead can be seen: the share is then a lower bound."""
+    implied: bool
+    """True when nothing but the pass rate and the group size speaks of dead groups."""
     column: Column
     kind: Kind
     place: float | None
@@ -209,6 +280,8 @@ class Dead:
         """The share, what would be expected, and the reward at which the groups agree."""
         bound = "at least " if self.at_least else ""
         reward = "" if self.reward is None else f" at reward {self.reward:.3g}"
+        if self.implied:
+            return f"{bound}{self.share:.0%} of groups have no reward spread{reward}: {self.column.note}"
         text = f"{bound}{self.share:.0%} of groups have no reward spread{reward}"
         if self.expected is not None and self.group_size is not None:
             text += f" (groups of {self.group_size} at this pass rate: {self.expected:.0%} expected)"
@@ -267,13 +340,17 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
     share, at_least = run.get("group.zero_var_frac"), False
     if share is None or share.status == "structural_zero" or not len(share.finite):
         share, at_least = run.get("group.all_dead"), True
+    few = share is None or (at_least and now(run, share.finite.values) < limits.at("share", Severity.INFO))
+    implied = vitals.least_dead(run) if few else None
+    if implied is not None and now(run, implied.values) >= limits.at("share", Severity.INFO):
+        share, few = implied, False
     if share is None or not len(share.finite):
         return Unexamined(
             ("group.zero_var_frac", "reward.group_std"), "neither a share of dead groups nor a spread is logged"
         )
     c = share.finite
     level = now(run, c.values)
-    if at_least and level < limits.at("share", Severity.INFO):
+    if few:
         says = "only rows in which every group is dead can be seen, and they are few; the share itself is not logged"
         return Unexamined(("group.zero_var_frac",), says)
     reward = run.get("reward.mean")
@@ -289,6 +366,7 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
         share=level,
         first=float(np.mean(c.values[: max(1, len(c) // 10)])),
         at_least=at_least,
+        implied=share is implied,
         column=share,
         kind=kind,
         place=place,
@@ -304,8 +382,13 @@ def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tup
     """The finding of the three zero-variance checks; each reports only its own kind."""
     mine = dead.kind == kind
     ask = () if run.reward_range is not None else ("the attainable reward, or each reward part with its spread",)
+    if dead.implied:
+        ask = ("the share of dead groups itself, or the saved answers with their rewards", *ask)
+    graded = limits.grade("share", dead.share) if mine else None
+    severity = min(graded, Severity.INFO) if graded is not None and dead.implied else graded
+    measured = severity is not None and not dead.implied and dead.column.status != "filtered"
     return Finding(
-        severity=limits.grade("share", dead.share) if mine else None,
+        severity=severity,
         says=dead.says if mine else f"{dead.says}, not of this kind",
         numbers={
             "share": dead.share,
@@ -316,6 +399,8 @@ def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tup
         metrics=tuple(m for m in ("group.zero_var_frac", "reward.mean", "reward.group_std") if m in run),
         onset=dead.onset if mine else None,
         evidence=Evidence(dead.share, None, f"{dead.column.key}; {dead.scale}"),
+        # Answers of dead groups carried no gradient, also those that the group size makes unavoidable.
+        wasted=float(np.mean(dead.column.finite.values)) if measured else None,
         remedies=remedies,
         would_decide=ask,
     )
@@ -377,3 +462,97 @@ def _kind(run: Run, pay: float | None, place: float | None) -> tuple[Kind, str]:
     if rows.min() >= 0 and rows.max() <= 1:
         return ("right" if pay >= 0.65 else "wrong" if pay <= 0.35 else "middle"), "a reward in 0..1 is assumed"
     return ("right" if pay >= rows.max() - 0.1 * np.ptp(rows) else "middle"), unknown
+
+
+_OF_THE_TASK = re.compile(r"accura|correct|exact|answer|solv|pass|success|task|outcome|ndcg|unit_?test|win_?rate", re.I)
+_BESIDE_IT = re.compile(
+    r"format|style|length|\blen|(^|_)tags?|xml|json|struct|penal|bonus|lang|repet|overlong|(xml|token|word)_?count|brev|concis|think|cit(e|ation)"
+    r"|tool_?(use|call)|(^|_)int_",
+    re.I,
+)
+
+
+def task_parts(run: Run) -> tuple[Component, ...]:
+    """The reward parts that measure the task itself, as far as names tell: those called after correctness or, without
+    such, what is left beside parts called after form, length or a bonus; none when the names tell nothing."""
+    beside = [part for part in run.components.values() if _BESIDE_IT.search(part.name)]
+    rest = [part for part in run.components.values() if part not in beside]
+    named = [part for part in rest if _OF_THE_TASK.search(part.name)]
+    return tuple(named or (rest if beside else ()))
+
+
+def weighted_variances(run: Run) -> dict[str, Floats]:
+    """(n,) variance over the batch that each part brings to the reward (weight and spread squared) at the rows that all
+    share; empty when a spread or a weight is missing. Shares over a stretch are those of its sums: parts are taken as
+    independent, and rows without any spread do not count."""
+    parts = [part for part in run.components.values() if part.weight != 0.0]
+    if len(parts) < 2 or any(part.std is None or part.weight is None for part in parts):
+        return {}
+    columns = [part.std.finite for part in parts if part.std is not None]
+    steps = columns[0].steps
+    for column in columns[1:]:
+        steps = np.intersect1d(steps, column.steps, assume_unique=True)
+    return {
+        part.name: np.square((part.weight or 0.0) * column.values[np.searchsorted(column.steps, steps)])
+        for part, column in zip(parts, columns, strict=True)
+    }
+
+
+def parts_named(run: Run, words: re.Pattern[str]) -> tuple[Component, ...]:
+    """The reward parts whose names say what ``words`` look for, longest series first."""
+    found = [part for part in run.components.values() if words.search(part.name) and len(part.mean.finite)]
+    return tuple(sorted(found, key=lambda part: (-len(part.mean.finite), part.name)))
+
+
+POLICY = ("entropy.mean", "length.response.mean", "length.truncated_frac")
+_RELATIVE, _SHARE, _ROWS = 0.25, 0.10, 20
+"""Change of a level, and of a share, up to which the policy went on as before, over so many rows on either side (ours:
+collapses change length or entropy by half and more within ten rows)."""
+
+
+def policy_at(run: Run, at: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The log keys of the policy's own series that moved at a step, and of those that went on as before, by their rows on
+    either side."""
+    moved: list[str] = []
+    calm: list[str] = []
+    for metric in POLICY:
+        column = run.get(metric)
+        if column is None:
+            continue
+        before, after = column.upto(np.nextafter(at, -np.inf)).values[-_ROWS:], column.since(at).values[:_ROWS]
+        if not np.isfinite(after).all() and np.isfinite(before).all():
+            moved.append(column.key)
+            continue
+        before, after = before[np.isfinite(before)], after[np.isfinite(after)]
+        if len(before) < 3 or len(after) < 3:
+            continue
+        change = abs(float(np.mean(after) - np.mean(before)))
+        bound = _SHARE if metric.endswith("_frac") else _RELATIVE * abs(float(np.mean(before)))
+        sure = change > bound and mean_difference(before, after).p_value <= 0.01
+        (moved if sure else calm).append(column.key)
+    return tuple(moved), tuple(calm)
+
+
+FEW = 40
+"""Rows of a signal below which its noise cannot be told from a steep course (ours: 15 rows leave a spline one column)."""
+
+
+def left_behind(signal: Column, outcome: Column, level: float, *, held_out: bool) -> Coupling | None:
+    """How ``outcome`` fell or stood still while ``signal`` rose on, by ``coupled`` at ``level``; None when it did not.
+
+    Of fewer than ``FEW`` rows of the signal, their ranks since the best of the outcome say whether it rose on.
+    """
+    questions = answers_behind(outcome.values) if held_out else None
+    seen = coupled(signal.steps, signal.values, outcome.steps, outcome.values, questions=questions)
+    if seen.verdict in ("falling", "stalled", "no_transfer"):
+        return seen if seen.p_value <= level else None
+    turn = fall(outcome.steps, outcome.values, questions=questions) if len(signal) < FEW else None
+    if turn is None or turn.rollback is None or turn.p_value > level:
+        return None
+    on = signal.since(turn.rollback.step).values
+    third = max(2, len(on) // 3)
+    rise = float(np.mean(on[-third:]) - np.mean(on[:third]))
+    if turn.drop <= max(1.4 * turn.sd, 0.05 * abs(turn.peak)) or rise <= 0.0 or rank_p(on) > level:
+        return None
+    seen = seen._replace(verdict="falling", reason="", rise=rise, effect=turn.drop, p_value=turn.p_value)
+    return seen._replace(peak=turn.peak, late=turn.late, rollback=turn.rollback)

@@ -64,9 +64,8 @@ def zero_gradient_steps(run: Run, limits: Limits) -> Answer:
         evidence=Evidence(share, None, "counted in the log"),
         remedies=("check_adapter", "check_masks") if broken else ("dynamic_sampling", "check_adapter"),
         own_cause=broken,
-        would_decide=()
-        if live is not None
-        else ("the zero-variance share or the within-group spread in the same steps",),
+        wasted=share if severity is not None else None,
+        would_decide=() if live is not None else ("the zero-variance share or the within-group spread in these steps",),
     )
 
 

@@ -14,6 +14,7 @@ from rlclinic.errors import UnknownName, nearest
 from rlclinic.model import Framework, Knob, Undecided
 from rlclinic.names.rows import (
     LONGEST,
+    NEEDS,
     KnobRow,
     Metric,
     MetricRow,
@@ -36,10 +37,12 @@ from rlclinic.names.rows import (
     table_name,
     within,
 )
-from rlclinic.names.spelling import default_knobs, flags, read_knobs, spell, write
+from rlclinic.names.rows import reached as _reached
+from rlclinic.names.spelling import absent, default_knobs, flags, read_knobs, spell, write
 
 __all__ = [
     "EVAL_RULES",
+    "NEEDS",
     "KnobRow",
     "Meaning",
     "Metric",
@@ -48,6 +51,7 @@ __all__ = [
     "Setting",
     "Table",
     "Turn",
+    "absent",
     "default_knobs",
     "detect",
     "enable",
@@ -61,6 +65,7 @@ __all__ = [
     "metric",
     "metrics",
     "nearest_keys",
+    "reached",
     "read_knobs",
     "reference",
     "references",
@@ -69,6 +74,7 @@ __all__ = [
     "spell",
     "strip",
     "translate",
+    "versions_of",
     "write",
 ]
 
@@ -252,8 +258,8 @@ def evaluation_rank(key: str, named: str | None = None) -> tuple[int, int, int] 
     (5) other evaluation accuracies; (6) evaluation reward; (7) other evaluation scores. Lengths, losses, times,
     entropy, KL, clip ratios, spreads and shares of dead groups are no scores.
     """
-    if named is not None and key == named:
-        return 0, 0, 0
+    if key == "eval.score" or (named is not None and key == named):
+        return 0, 0, 0  # our own name of the score names it
     plain = _plain(key)
     for prefix in ("global/", "train/"):
         plain = plain.removeprefix(prefix)
@@ -326,6 +332,8 @@ def translate(key: str, framework: Framework | None, knobs: Mapping[str, Knob]) 
                 return _decide(key, rows, part, table, framework, knobs, 100 * behind)
         if scope == "train" and "/" not in bare and (rows := _by_last_word(table, bare)):
             return _decide(key, rows, None, table, framework, knobs, 100 * behind + 50)
+    if whole == "eval.score":
+        return Meaning("eval.score", None, "evaluation", 1.0, "", "", "", 0, key)
     if score is not None:
         return Meaning("eval.score", None, "evaluation", 1.0, "", "", "", score[0], key)
     if scope == "eval":
@@ -334,6 +342,8 @@ def translate(key: str, framework: Framework | None, knobs: Mapping[str, Knob]) 
         return Meaning(
             held.get(rows[0].name if rows else "", "eval.other"), None, "evaluation", 1.0, "", "", "", 50, key
         )
+    if whole in metrics():
+        return Meaning(whole, None, "metric", 1.0, "", "", "our own name of this metric", 300, key)
     return None
 
 
@@ -357,12 +367,11 @@ def _decide(
     names = tuple(dict.fromkeys(row.name for row in possible))
     if len(names) > 1:
         changed = max((row.since for row in possible), key=release)
-        library = load(table.library).title if table.library in frameworks() else table.title
         return Undecided(
             key,
             names,
             possible[0].depends
-            or f"the {library} version (changed at {changed}; give it with --framework NAME@VERSION)",
+            or f"the {_versions_of(table)} version (changed at {changed}; give it with --framework NAME@VERSION)",
         )
     row = possible[0]
     role: Role = "evaluation" if row.evaluation else "metric"
@@ -388,6 +397,20 @@ def key_for(metric: str, framework: Framework | None) -> str | None:
     ]
     best = min(fitting, key=lambda row: row.rank, default=None)
     return None if best is None else best.key or best.pattern
+
+
+def reached(framework: Framework | None, version: str) -> bool | None:
+    """Whether the run's version is at least ``version``; None when the log leaves that open."""
+    return _reached(framework, release(version))
+
+
+def versions_of(framework: Framework | None) -> str:
+    """The name of the package whose versions count: TRL for what is built on it."""
+    return _versions_of(load(table_name(framework)))
+
+
+def _versions_of(table: Table) -> str:
+    return load(table.library).title if table.library in frameworks() else table.title
 
 
 def enable(metric: str, framework: Framework | None) -> tuple[str, str] | None:

@@ -46,6 +46,11 @@ class Setting:
     kind: str
 
 
+NEEDS = ("", "off_policy", "reference", "critic", "tools", "sampler", "asynchronous", "parts")
+"""What a remedy may need: several updates per batch, a KL to a reference, a critic, tools, a separate sampler, sampling
+beside training, more than one reward part. Without it the remedy would change nothing."""
+
+
 @dataclass(frozen=True)
 class Turn:
     """How a remedy changes one knob: to ``to``, or by ``times`` then within ``at_least``/``at_most``.
@@ -63,11 +68,15 @@ class Turn:
 
 @dataclass(frozen=True)
 class Remedy:
-    """One remedy; ``writes``, ``note`` and ``unavailable`` are the words of one framework where it differs."""
+    """One remedy; ``set``, ``writes``, ``note`` and ``unavailable`` are one framework's own where it differs.
+
+    ``needs`` says what the run must have for the remedy to do anything; see ``NEEDS``.
+    """
 
     id: str
     says: str
     set: tuple[Turn, ...] = ()
+    needs: str = ""
     expect: Mapping[str, str] = field(default_factory=dict)
     within: int | None = None
     risk: str = ""
@@ -75,6 +84,7 @@ class Remedy:
     references: tuple[str, ...] = ()
     writes: str = ""
     note: str = ""
+    since: str = ""
     unavailable: str = ""
 
 
@@ -134,14 +144,17 @@ def reference(id: str) -> Reference:
 def remedy(id: str, framework: Framework | None = None) -> Remedy:
     """The remedy, in the words of ``framework`` where its table has its own; raises ``UnknownName``.
 
-    Where the framework has a text of its own (``writes``), changes of settings that it lacks are left out.
+    The first setting decides whether the framework knows the remedy at all; further ones that it lacks are left out.
     """
     row = _found("remedies", id, "remedy")
     table = load(table_name(framework))
     own = dict(table.remedies.get(id, {}))
     changes = {**row, **own}.get("set", {})
     turns = tuple(Turn(name, **(how if isinstance(how, dict) else {"to": how})) for name, how in changes.items())
-    if own.get("writes"):
+    lacks = bool(turns) and table.name != "generic" and turns[0].knob not in table.knobs
+    if lacks and not own.get("writes") and not own.get("unavailable"):
+        own["unavailable"] = f"{table.title} has no such setting (looked up to {table.newest})"
+    if table.name != "generic":
         turns = tuple(turn for turn in turns if turn.knob in table.knobs)
     return Remedy(**{**row, **own, "id": id, "set": turns, "references": tuple(row["references"])})
 
@@ -174,7 +187,11 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class KnobRow:
-    """One setting of one framework: where it is read, how it is written, and its default."""
+    """One setting of one framework: where it is read, how it is written, and its default.
+
+    Before ``renamed`` the first of ``aliases`` is its name. ``before`` says what holds before ``since`` where the setting
+    is not simply absent.
+    """
 
     name: str
     key: str
@@ -184,10 +201,12 @@ class KnobRow:
     defaults: tuple[Mapping[str, Any], ...] = ()
     default_from: str = ""
     writes: str = ""
-    map: Mapping[str, Scalar] = field(default_factory=dict)
+    map: Mapping[Scalar, Scalar] = field(default_factory=dict)
     reads: Mapping[str, Scalar] = field(default_factory=dict)
     since: str = ""
     until: str = ""
+    renamed: str = ""
+    before: str = ""
     note: str = ""
 
 
@@ -199,6 +218,7 @@ class Table:
     title: str
     library: str
     checked: str
+    newest: str
     style: str
     exact: Mapping[str, tuple[MetricRow, ...]]
     families: tuple[tuple[re.Pattern[str], MetricRow], ...]
@@ -227,6 +247,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _knob_row(row: dict[str, Any]) -> KnobRow:
     fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    if "map" in row:
+        fields["map"] = {{"true": True, "false": False}.get(name, name): own for name, own in row["map"].items()}
     return KnobRow(**fields)
 
 
@@ -256,6 +278,7 @@ def load(name: str) -> Table:
         title=raw["title"],
         library=raw["library"],
         checked=raw["checked"],
+        newest=raw["newest"],
         style=raw["style"],
         exact={**(parent.exact if parent else {}), **exact},
         families=families + (parent.families if parent else ()),

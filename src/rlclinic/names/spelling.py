@@ -5,21 +5,46 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from rlclinic.errors import UnknownName, nearest
 from rlclinic.model import Framework, Knob, Scalar
-from rlclinic.names.rows import LONGEST, KnobRow, knobs, load, table_name, within
+from rlclinic.names.rows import LONGEST, KnobRow, frameworks, knobs, load, reached, release, table_name, within
 
 Origin: TypeAlias = Literal["config", "log", "given", "default"]
 
 
 def spell(knob: str, framework: Framework | None) -> KnobRow | None:
     """The row of a setting in this framework and version; None when it has no such setting. Raises ``UnknownName``."""
+    row = next((row for row in _rows(knob, framework) if within(framework, row.since, row.until) is not False), None)
+    if row is not None and row.renamed and reached(framework, release(row.renamed)) is False:
+        return _as_before(row)
+    return row
+
+
+def absent(knob: str, framework: Framework | None) -> str:
+    """Why the framework's version lacks a setting, in words; empty when it has it or may have it."""
+    rows = _rows(knob, framework)
+    if not rows or spell(knob, framework) is not None or framework is None:
+        return ""
+    row, library = rows[0], load(framework.name).library
+    title = load(library if library in frameworks() else framework.name).title
+    if row.since and reached(framework, release(row.since)) is False:
+        return row.before or f"{row.key} does not exist in {title} before {row.since}"
+    return f"{row.key} does not exist in {title} after {row.until}"
+
+
+def _rows(knob: str, framework: Framework | None) -> tuple[KnobRow, ...]:
     if knob not in knobs():
         raise UnknownName("a setting", repr(knob[:LONGEST]), nearest(knob, knobs()) or knobs())
-    rows = load(table_name(framework)).knobs.get(knob, ())
-    return next((row for row in rows if within(framework, row.since, row.until) is not False), None)
+    return load(table_name(framework)).knobs.get(knob, ())
+
+
+def _as_before(row: KnobRow) -> KnobRow:
+    """The row under the name that it had before it was renamed."""
+    old, base, was = row.aliases[0], row.key.partition("[")[0], row.aliases[0].partition("[")[0]
+    return replace(row, key=old, writes=row.writes.replace(base, was))
 
 
 def write(knob: str, value: Scalar, framework: Framework | None, present: Mapping[str, Knob] | None = None) -> str:
@@ -32,6 +57,8 @@ def write(knob: str, value: Scalar, framework: Framework | None, present: Mappin
     if row is None:
         raise UnknownName(f"a setting that {load(table_name(framework)).title} has", repr(knob))
     style = load(table_name(framework)).style
+    if row.renamed and any(known.key in row.aliases[:1] for known in (present or {}).values() if known.name == knob):
+        row = _as_before(row)
     own = _to_own(row, value)
     if row.writes:
         text = row.writes
@@ -58,11 +85,13 @@ def _shown(value: Scalar, style: str) -> str:
     if value is None:
         return {"python": "None", "hydra": "null"}.get(style, "none")
     if isinstance(value, bool):
-        return str(value).lower() if style in ("flags", "switches") else str(value)
+        return str(value).lower() if style in ("flags", "switches", "toml") else str(value)
     if isinstance(value, (int, float)):
         return repr(value)
     return (
-        json.dumps(value, ensure_ascii=False) if style == "python" or not re.fullmatch(r"[\w.\-/]+", value) else value
+        json.dumps(value, ensure_ascii=False)
+        if style in ("python", "toml") or not re.fullmatch(r"[\w.\-/]+", value)
+        else value
     )
 
 
@@ -144,7 +173,8 @@ def _settings(config: Mapping[str, object]) -> dict[str, object]:
 
 
 def _read(row: KnobRow, settings: Mapping[str, object]) -> tuple[str, Scalar] | None:
-    for key in (row.key, *row.aliases):
+    spelled = (row.key, *row.aliases)
+    for key in dict.fromkeys((*spelled, *(key.replace("-", "_") for key in spelled))):
         base, _, index = key.rstrip("]").partition("[")
         value = settings.get(key, settings.get(base))
         if index and value is not None and key not in settings:

@@ -29,8 +29,17 @@ from rlclinic.readers.translate import Translated, translate
 
 PASTE = 12
 """Rows up to which text without a run around it counts as an excerpt (ours)."""
-TRUST = {"jsonl": 0, "json_history": 1, "csv": 1, "trainer_state": 2, "console": 3, "summary": 4, "table": 4}
+TRUST = {
+    **dict.fromkeys(("wandb", "swanlab", "jsonl"), 0),
+    **dict.fromkeys(("json_history", "csv", "tensorboard"), 1),
+    "trainer_state": 2,
+    "console": 3,
+    **dict.fromkeys(("summary", "table"), 4),
+}
 """Which form of a run is believed where several overlap: complete and of full precision first."""
+
+_TOLD = ("group_size", "max_response_length", "learning_rate", "kl_coef", "clip_low", "clip_high", "inner_epochs")
+"""Settings whose printed value is that of the training; others also stand in generation or model configurations."""
 
 
 def read(
@@ -61,9 +70,28 @@ def _read(
     logs, settings, warnings = _open(sources, config, stdin)
     logs = _of_one_trainer(logs, framework, warnings)
     detected, knobs, translated = _understood(logs, settings, framework)
+    warnings += _unheard(settings, logs, detected)
     kept = _of_one_run(logs, translated, warnings)
     logs, translated = [logs[k] for k in kept], [translated[k] for k in kept]
     return _assemble(sources, logs, translated, detected, knobs, warnings, eval_key)
+
+
+def read_rows(log: Log, *, framework: str | None = None, knobs: Mapping[str, object] | None = None) -> Run:
+    """The run of one log that is in memory already.
+
+    ``knobs`` are settings by canonical name or in the framework's spelling. They need not be the whole configuration, so
+    no default is assumed beside them.
+    """
+    given = dict(knobs or {})
+    with np.errstate(all="ignore"):
+        keys = list(log.series)
+        detected = names.detect(keys, given=framework, config_keys=map(str, given), complete=log.complete)
+        scalar = {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str))}
+        plain = {name: Knob(name, value, name, "given") for name, value in scalar.items() if name in names.knobs()}
+        known = {**plain, **names.read_knobs(given, detected, "given")}
+        translated = translate(log, detected, known)
+        run = _assemble(["-"], [log], [translated], detected, known, list(log.warnings), None)
+        return replace(run, name=log.path)
 
 
 def _understood(
@@ -138,7 +166,7 @@ def _open(
             raise failures[0]
         seen = "; ".join(warn.says for warn in warnings) or "nothing that could be read"
         raise CannotRead(
-            "the log of a training run (JSONL, trainer_state.json, CSV or console text)",
+            "the log of a training run (JSONL, trainer_state.json, CSV, event file, .wandb or console text)",
             f"no metrics: {seen}",
             hint="rlclinic diagnose LOGFILE, or - to paste from standard input",
         )
@@ -164,6 +192,20 @@ def _knobs(
     knobs = names.read_knobs(from_log, framework, "log")
     knobs.update(names.read_knobs(settings, framework, "config"))
     return {**names.default_knobs(framework, knobs), **knobs} if settings else knobs
+
+
+def _unheard(settings: Mapping[str, object], logs: list[Log], framework: Framework | None) -> list[Warn]:
+    """A warning for each setting that the log itself prints with another value than the configuration beside it."""
+    printed = {key: value for log in reversed(logs) for key, value in log.config.items()}
+    said, wanted = names.read_knobs(printed, framework, "log"), names.read_knobs(settings, framework, "config")
+    return [
+        Warn(
+            "settings_disagree",
+            f"{wanted[name].key} is {wanted[name].value} in the configuration and {heard} in the log",
+        )
+        for name in _TOLD
+        if name in wanted and name in said and (heard := said[name].value) != wanted[name].value
+    ]
 
 
 def _assemble(
@@ -230,6 +272,7 @@ def _assemble(
         seams=dict(sorted(seams.items())),
         began=next((t.began for t in translated if t.began is not None), None),
         planned_steps=planned,
+        checkpoints=rundir.checkpoints(Path(source) for source in sources if str(source) != "-"),
         excerpt=excerpt,
         kind="supervised" if kinds == {"supervised"} else "crash" if kinds == {"crash"} else "rl",
         ending=next((log.ending for log in logs if log.ending), ""),
@@ -358,4 +401,4 @@ def _name(sources: Sequence[str | Path]) -> str:
     return path.parent.name if path.is_file() and path.stem in generic else path.stem if path.is_file() else path.name
 
 
-__all__ = ["SHORT", "read"]
+__all__ = ["SHORT", "read", "read_rows"]

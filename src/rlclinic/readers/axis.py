@@ -30,6 +30,8 @@ STEP_KEYS = (
 )
 """Keys that hold the step, best first."""
 
+STANDING = 5
+"""Rows beyond which a counter that stays where it is is no counter (ours: a step may be logged in a few pieces)."""
 _EVALUATION = ("eval_", "eval/")
 
 
@@ -52,7 +54,7 @@ def stated(series: Mapping[str, Series], count: int, given: Floats) -> tuple[Flo
     best: tuple[int, str] | None = None
     for key in STEP_KEYS:
         one = series.get(key)
-        if one is None:
+        if one is None or _stands(one):
             continue
         if len(one.rows) * 2 >= count:
             best = (len(one.rows), key)
@@ -66,6 +68,11 @@ def stated(series: Mapping[str, Series], count: int, given: Floats) -> tuple[Flo
     chosen = series[best[1]]
     axis[chosen.rows] = chosen.values
     return axis, best[1], (best[1],)
+
+
+def _stands(one: Series) -> bool:
+    """A counter that never moves counts nothing (a callback that logs before the trainer's own step is set)."""
+    return len(one.values) > STANDING and bool((one.values == one.values[0]).all())
 
 
 def ordered(series: Mapping[str, Series], count: int, spacing: float | None) -> tuple[Floats, str, tuple[str, ...]]:

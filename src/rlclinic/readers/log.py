@@ -17,8 +17,10 @@ from rlclinic.model import Warn
 from rlclinic.readers.axis import Series
 from rlclinic.readers.config import FILE_LIMIT, config_from_text
 from rlclinic.readers.console import Console
+from rlclinic.readers.eventfile import MARK, read_events
 from rlclinic.readers.records import DOCUMENT_LIMIT, is_rollout, read_document, read_jsonl, with_json_words
 from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.runlog import SWANLAB, WANDB, read_runlog
 from rlclinic.readers.tabular import delimiter, read_csv, read_table
 
 __all__ = ["Log", "Rows", "Series", "drained", "read_log"]
@@ -43,8 +45,6 @@ _BINARY = (
     (b"PK\x05\x06", "a ZIP archive", "the log file inside it"),
     (b"BZh", "a bzip2 archive", "the unpacked file"),
     (b"\xfd7zXZ\0", "an xz archive", "the unpacked file"),
-    (b":W&B", "a W&B run file (.wandb)", "files/output.log of the same run, or its history exported as JSON lines"),
-    (b":SWL", "a SwanLab run file", "the metrics exported as CSV"),
     (b"SQLite format 3\0", "a SQLite database (MLflow, Trackio)", "the metrics exported as CSV or JSON lines"),
     (b"PAR1", "a Parquet file", "the metrics as CSV or JSON lines"),
     (b"PK\x03\x04", "a ZIP archive", "the log file inside it"),
@@ -53,7 +53,6 @@ _BINARY = (
     (b"\x80\x02}", "a Python pickle", "trainer_state.json or the console output"),
     (b"\x93NUMPY", "a NumPy array", "trainer_state.json or the console output"),
 )
-_EVENTS = ("a TensorBoard event file", "trainer_state.json, the console output, or the scalars exported as CSV")
 
 
 def read_log(path: Path | None, data: bytes | None = None, name: str = "-") -> Log:
@@ -94,6 +93,9 @@ def _read(stream: IO[bytes], label: str) -> Log:
     head = stream.read(SNIFF)
     if not head.strip(b"\0 \t\r\n"):
         raise CannotRead("a log with metrics", f"{label}: an empty file", hint="give the file the trainer writes to")
+    if head.startswith((WANDB, SWANLAB)) or MARK in head[:64]:
+        stream.seek(0)
+        return read_events(stream, label) if MARK in head[:64] else read_runlog(stream, label)
     _refuse_binary(head, label)
     encoding = _encoding(head)
     sample = head.decode(encoding, errors="replace").lstrip("\ufeff")
@@ -154,10 +156,6 @@ def _refuse_binary(head: bytes, label: str) -> None:
     for magic, what, instead in _BINARY:
         if head.startswith(magic):
             raise CannotRead("a log in text form", f"{label}: {what}, recognised but not read", hint=f"give {instead}")
-    if b"brain.Event:" in head[:64]:
-        raise CannotRead(
-            "a log in text form", f"{label}: {_EVENTS[0]}, recognised but not read", hint=f"give {_EVENTS[1]}"
-        )
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _wide(head) is not None:
         return
     if len(head) - len(head.translate(None, _CONTROLS)) > max(3, NOISE * len(head)):

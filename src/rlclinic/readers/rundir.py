@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlclinic.errors import CannotRead
+from rlclinic.model import Checkpoint
 from rlclinic.readers.config import config_from_text
 from rlclinic.readers.log import read_log
 
@@ -35,7 +38,6 @@ SNIFFED = 40
 HEAD = 4 << 20
 """Bytes read of each of them (ours)."""
 _PASSED = {
-    ".wandb": "a W&B run file; give its output.log or an export",
     ".db": "a database (Trackio, MLflow); export the metrics as CSV or JSON lines",
     ".sqlite": "a database; export the metrics as CSV or JSON lines",
     ".parquet": "Parquet; completions or an export, not read",
@@ -44,7 +46,6 @@ _PASSED = {
     ".pt": "weights, never opened",
     ".pth": "weights, never opened",
     ".pkl": "a pickle, never opened",
-    ".swanlab": "a SwanLab run file; export the metrics as CSV",
 }
 _SKIPPED_DIRECTORIES = frozenset({".git", "__pycache__", "node_modules", ".venv", "venv", "site-packages", ".cache"})
 
@@ -94,6 +95,7 @@ def find(path: Path) -> Found:
     states: list[Path] = []
     unknown: list[tuple[Path, Path]] = []
     runs: dict[Path, list[Path]] = {}
+    tracked: dict[Path, list[Path]] = {}
     for one in files:
         owner, role, why = _role(path, one)
         if role not in ("", "left") and not one.is_file():  # a pipe would be waited for
@@ -105,12 +107,16 @@ def find(path: Path) -> Found:
             runs.setdefault(owner, [])
         elif role == "config":
             found.configs.append(one)
+        elif role == "tracked":
+            tracked.setdefault(owner, []).append(one)
         elif role == "unknown":
             unknown.append((owner, one))
         elif role == "left" and len(found.left) < LEFT:
             found.left.append((one, why))
     if not runs or unknown or len(runs) > 1:
         runs = _fertile(runs, unknown, {_owner(path, one) for one in states}, found)
+    for owner, kept in tracked.items():
+        _take_tracked(owner, kept, runs, found)
     if len(runs) > 1 and path in runs:
         nested = [owner for owner in runs if owner != path]
         for owner in nested:
@@ -172,6 +178,49 @@ def _fertile(
     return spoken
 
 
+def _take_tracked(owner: Path, files: list[Path], runs: dict[Path, list[Path]], found: Found) -> None:
+    """A tracker's own files count where no other log of the run does: they hold the same once more. Those of one folder
+    are parts of one run; of several folders the last is taken, by the time in its name."""
+    if owner in runs:
+        found.left += [(one, "the same run in its tracker's form; the other log is read") for one in files][:LEFT]
+        return
+    last = max(one.parent for one in files)
+    runs[owner] = [one for one in files if one.parent == last]
+    found.left += [(one, "another run of the tracker; name it to read it") for one in files if one.parent != last][
+        :LEFT
+    ]
+
+
+def checkpoints(sources: Iterable[Path]) -> tuple[Checkpoint, ...]:
+    """The saved states beside logs or in the directories of runs, by rising step; none of them is opened.
+
+    Looked for in each directory, in the directory of each file, around a trainer state that itself lies in a checkpoint,
+    and in subdirectories called checkpoints. Of several for one step the first found counts.
+    """
+    places: dict[Path, None] = {}
+    for source in sources:
+        place = source if source.is_dir() else source.parent
+        if re.fullmatch(_CHECKPOINT, place.name):
+            place = place.parent
+        places[place] = None
+        places.update({place / name: None for name in ("checkpoints", "ckpts", "ckpt")})
+    found: dict[float, Checkpoint] = {}
+    for one in (folder for place in list(places)[:LEFT] for folder in _folders(place)):
+        if saved := re.fullmatch(_CHECKPOINT, one.name):
+            found.setdefault(float(saved[1]), Checkpoint(float(saved[1]), str(one)))
+    return tuple(found[step] for step in sorted(found))
+
+
+def _folders(place: Path) -> list[Path]:
+    """The directories directly in ``place``, in the order of their names; none where it cannot be read."""
+    try:
+        with os.scandir(place) as entries:
+            looked = itertools.islice(entries, ENTRIES)
+            return sorted(Path(one.path) for one in looked if one.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
 def _walk(top: Path) -> list[Path]:
     files: list[Path] = []
     seen = 0
@@ -214,8 +263,8 @@ def _role(top: Path, one: Path) -> tuple[Path, str, str]:
     owner, name, suffix = _owner(top, one), one.name, one.suffix.lower()
     if name == "trainer_state.json":
         return owner, "state", ""
-    if "tfevents" in name:
-        return owner, "left", "a TensorBoard event file; not read"
+    if "tfevents" in name or suffix in (".wandb", ".swanlab"):
+        return owner, "tracked", ""
     if suffix in _PASSED:
         return owner, "left", _PASSED[suffix]
     if ".hydra" in one.parts:

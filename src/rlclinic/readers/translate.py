@@ -1,4 +1,4 @@
-"""One log in canonical names: what each key means here, at which steps it counts, and what cannot be what it says."""
+"""One log in canonical names: what each key means here, and at which steps it counts."""
 
 from __future__ import annotations
 
@@ -73,9 +73,6 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
         column = _annotate(column, meaning, knobs)
         if not len(column):
             continue
-        if (beyond := _out_of_range(column)) is not None:
-            warnings.append(beyond)
-            continue
         if meaning.role == "evaluation":
             if names.evaluation_rank(key) is not None:
                 evaluations[key] = column
@@ -130,23 +127,6 @@ def _column(log: Log, series: Series, metric: str, key: str, steps: Floats, fres
     # One decimal and none are how Python prints a plain 0.0 or an integer, not a format that rounds.
     resolution = 0.0 if series.decimals is None or series.decimals < 2 else 10.0**-series.decimals
     return Column(metric=metric, key=key, steps=at, values=values, resolution=resolution)
-
-
-def _out_of_range(column: Column) -> Warn | None:
-    """Why a column cannot be what its key says: a share above 1 or below 0, a negative length or norm."""
-    finite = column.finite.values
-    if not len(finite) or column.metric.startswith("reward."):
-        return None
-    bounds = names.metric(column.metric)
-    low, high = float(finite.min()), float(finite.max())
-    slack = 1e-3
-    if (bounds.low is None or low >= bounds.low - slack) and (bounds.high is None or high <= bounds.high + slack):
-        return None
-    wanted = " to ".join("any" if bound is None else f"{bound:g}" for bound in (bounds.low, bounds.high))
-    percent = "; is it in percent?" if bounds.high == 1 and 1 < high <= 100 else ""
-    return Warn(
-        "out_of_range", f"{column.key} runs from {low:.3g} to {high:.3g} where {wanted} is possible: left out{percent}"
-    )
 
 
 def _annotate(column: Column, meaning: names.Meaning, knobs: Mapping[str, Knob]) -> Column:

@@ -11,7 +11,20 @@ from typing import Final, Literal, TypeAlias, TypedDict
 import numpy as np
 
 from rlclinic import __version__
-from rlclinic.model import Column, Component, Diagnosis, Examination, Finding, Onset, Prescription, Run, Scalar
+from rlclinic.model import (
+    Column,
+    Component,
+    Cost,
+    Diagnosis,
+    Examination,
+    Finding,
+    Forecast,
+    Onset,
+    Prescription,
+    Rollback,
+    Run,
+    Scalar,
+)
 
 SCHEMA: Final = "rlclinic.diagnosis/1"
 
@@ -106,22 +119,30 @@ class EvidenceForm(TypedDict):
 
 
 class ForecastForm(TypedDict):
+    """A step is null where none is foreseen; ``high`` is null where the limit may never be met."""
+
     says: str
-    step: float
-    low: float
-    high: float
+    step: float | None
+    low: float | None
+    high: float | None
 
 
 class RollbackForm(TypedDict):
+    """``checkpoint`` is null where none before the onset is known; ``says`` then tells which would do."""
+
     step: float
     low: float
     high: float
     checkpoint: str | None
+    says: str
 
 
 class CostForm(TypedDict):
+    """``gpu_hours`` is null without a step time or a number of GPUs, ``money`` without a price."""
+
     wasted_share: Number
-    gpu_hours: Number
+    gpu_hours: Number | None
+    money: Number | None
     says: str
 
 
@@ -145,9 +166,13 @@ class ReferenceForm(TypedDict):
 
 
 class FindingForm(TypedDict):
+    """``status`` preview: not yet measured well enough to change an exit code. ``rivals``: roots that would explain the
+    same consequences. ``resume``: from where a cured run goes on, before the onset or from here."""
+
     check: str
     severity: Grade
     tier: Literal["certain", "likely", "hint"]
+    status: Literal["preview", "stable", "deprecated"]
     says: str
     numbers: dict[str, Number]
     metrics: list[str]
@@ -156,6 +181,8 @@ class FindingForm(TypedDict):
     forecast: ForecastForm | None
     because_of: list[str]
     leads_to: list[str]
+    rivals: list[str]
+    resume: str
     would_decide: list[str]
     remedies: list[RemedyForm]
     rollback: RollbackForm | None
@@ -298,6 +325,35 @@ def _onset(onset: Onset | None) -> OnsetForm | None:
     return {"step": _step(onset.step), "low": _step(onset.low), "high": _step(onset.high)}
 
 
+def _at(value: float | None) -> float | None:
+    return None if value is None else _step(value)
+
+
+def _forecast(forecast: Forecast | None) -> ForecastForm | None:
+    if forecast is None:
+        return None
+    step, low, high = _at(forecast.step), _at(forecast.low), _at(forecast.high)
+    return {"says": forecast.says, "step": step, "low": low, "high": high}
+
+
+def _rollback(rollback: Rollback | None) -> RollbackForm | None:
+    if rollback is None:
+        return None
+    step, low, high = _step(rollback.step), _step(rollback.low), _step(rollback.high)
+    return {"step": step, "low": low, "high": high, "checkpoint": rollback.checkpoint, "says": rollback.says}
+
+
+def _cost(cost: Cost | None) -> CostForm | None:
+    if cost is None:
+        return None
+    return {
+        "wasted_share": _number(cost.wasted_share),
+        "gpu_hours": None if cost.gpu_hours is None else _number(cost.gpu_hours),
+        "money": None if cost.money is None else _number(cost.money),
+        "says": cost.says,
+    }
+
+
 _GRADES: dict[str, Grade] = {"info": "info", "warning": "warning", "critical": "critical"}
 
 
@@ -309,6 +365,7 @@ def _finding(finding: Finding) -> FindingForm | None:
         "check": finding.check,
         "severity": _GRADES[finding.severity.label],
         "tier": finding.tier,
+        "status": finding.status,
         "says": finding.says,
         "numbers": {name: _number(value) for name, value in finding.numbers.items()},
         "metrics": list(finding.metrics),
@@ -324,13 +381,15 @@ def _finding(finding: Finding) -> FindingForm | None:
             "strength": evidence.strength,
             "method": evidence.method,
         },
-        "forecast": None,
+        "forecast": _forecast(finding.forecast),
         "because_of": list(finding.because_of),
         "leads_to": list(finding.leads_to),
+        "rivals": list(finding.rivals),
+        "resume": finding.resume,
         "would_decide": list(finding.would_decide),
         "remedies": [_remedy(remedy) for remedy in finding.prescriptions],
-        "rollback": None,
-        "cost": None,
+        "rollback": _rollback(finding.rollback),
+        "cost": _cost(finding.cost),
         "references": [{"id": r.id, "title": r.title, "claim": r.claim} for r in finding.references],
     }
 

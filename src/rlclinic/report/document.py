@@ -24,7 +24,7 @@ from rlclinic.report.blocks import (
     step,
     tone,
 )
-from rlclinic.report.findings import change_of, findings, since
+from rlclinic.report.findings import change_of, findings, goes_on, since
 from rlclinic.report.series import curve, ends, span, spelled, title_of
 
 VITALS: tuple[tuple[str, ...], ...] = (
@@ -88,6 +88,8 @@ def _verdict(diagnosis: Diagnosis) -> list[Block]:
         for remedy in primary.prescriptions[:1]:
             settings = ", ".join(_moved(*change_of(setting)) for setting in remedy.changes)
             pairs.append(("change", settings or plain(remedy.says)))
+        if primary.rollback is not None and (go_on := goes_on(primary)) is not None:
+            pairs.append(("go on from", go_on))
     if run.ending:
         pairs.append(("ended by", plain(run.ending, 200)))
     if pairs:
@@ -258,10 +260,8 @@ def _checks(diagnosis: Diagnosis) -> list[Block]:
         needs = _grouped([(plain(c.check, KEY), _needs(diagnosis.run, c)) for c in blind])
         blocks.append(Table((f"{len(blind)} could not look, because", "checks"), needs))
     if unfit:
-        reasons = ", ".join(
-            f"{plain(c.check, KEY)} ({plain(c.says)})" if c.says else plain(c.check, KEY) for c in unfit
-        )
-        blocks.append(Paragraph(f"{len(unfit)} not applicable: {reasons}"))
+        reasons = _grouped([(plain(c.check, KEY), plain(c.says) or "no reason given") for c in unfit])
+        blocks.append(Table((f"{len(unfit)} do not apply, because", "checks"), reasons))
     return blocks
 
 
@@ -270,8 +270,8 @@ def _checks_in_short(diagnosis: Diagnosis) -> list[str]:
     if not (nothing or blind):
         return []
     parts = [f"{count(len(nothing), 'check')} found nothing"]
-    parts += [f"{len(blind)} could not look ({', '.join(plain(c.check, KEY) for c in blind)})"] if blind else []
-    return ["; ".join([*parts, *([f"{len(unfit)} not applicable"] if unfit else [])])]
+    parts += [f"{len(blind)} could not look"] if blind else []
+    return ["; ".join([*parts, *([f"{len(unfit)} do not apply"] if unfit else [])])]
 
 
 def _broken(diagnosis: Diagnosis) -> list[Block]:

@@ -91,7 +91,7 @@ class _Telling:
                 plain(finding.check, KEY),
                 3,
                 label=f"{order}. {word.upper()}",
-                aside=_TIERS[finding.tier],
+                aside=_TIERS[finding.tier] + (", preview" if finding.status == "preview" else ""),
                 tone=tone(word),
             ),
             Paragraph(plain(finding.says)),
@@ -112,9 +112,18 @@ class _Telling:
         drawn = self.curve(finding, columns)
         if columns and not drawn and columns[0][1].key not in finding.says:
             pairs.append(("seen in", "; ".join(seen(column, title) for title, column in columns[:2])))
+        if finding.forecast is not None:
+            pairs.append(("forecast", plain(finding.forecast.says)))
         if finding.leads_to:
             places = ", ".join(str(self.place[c]) if c in self.place else plain(c, KEY) for c in finding.leads_to)
             pairs.append(("leads to", f"{_in_order(places)}: {_CONSISTENT}"))
+        rivals = [f"{plain(c, KEY)} ({self.place[c]})" for c in finding.rivals if c in self.place]
+        if rivals:
+            pairs.append(("or", f"{', '.join(rivals)} would explain the same"))
+        if finding.cost is not None:
+            pairs.append(("cost", plain(finding.cost.says)))
+        if (go_on := goes_on(finding)) is not None:
+            pairs.append(("go on from", go_on))
         blocks: list[Block] = [*([KeyNumbers(tuple(pairs))] if pairs else []), *drawn]
         blocks += self.trap(columns)
         blocks += self.remedies(order, finding, full=True)
@@ -201,6 +210,13 @@ def since(run: Run, onset: Onset) -> str:
     at = whole(run, onset)
     interval = "" if at.low == at.high else f" (between {step(at.low)} and {step(at.high)})"
     return f"step {step(at.step)}{interval}"
+
+
+def goes_on(finding: Finding) -> str | None:
+    """From which saved state a cured run goes on; None where nothing follows for that."""
+    if finding.rollback is not None:
+        return plain(finding.rollback.says.removeprefix("go on from "))
+    return "the present checkpoint: what was learnt is not spoilt" if finding.resume == "here" else None
 
 
 def _in_order(places: str) -> str:

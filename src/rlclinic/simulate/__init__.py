@@ -1,7 +1,8 @@
 """Runs with known failures: whole scenarios, single curve shapes, and both written as the logs of real frameworks."""
 
 from rlclinic.simulate.dialects import DIALECTS, as_run, configuration, forms, write
-from rlclinic.simulate.scenarios import Scenario, healthy, listing, scenario, scenarios
+from rlclinic.simulate.illnesses import listing, scenario, scenarios
+from rlclinic.simulate.scenarios import Scenario, healthy
 from rlclinic.simulate.shapes import Shape, series
 from rlclinic.simulate.spec import load_spec, run_from_spec
 

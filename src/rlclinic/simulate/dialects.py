@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import yaml
 
+from rlclinic import names
 from rlclinic.errors import UnknownName, nearest
-from rlclinic.model import Column, Component, Framework, Knob, Run, Scalar
+from rlclinic.model import Column, Framework, Knob, Run, Scalar
 from rlclinic.simulate.scenarios import Scenario
 
 Row: TypeAlias = dict[str, Any]
@@ -34,6 +35,7 @@ class Key:
 class Dialect:
     """What one framework writes: keys in the order of its log, the held-out key, settings by canonical knob."""
 
+    name: str
     title: str
     version: str
     """Written when none is asked for."""
@@ -45,6 +47,7 @@ class Dialect:
 
 
 TRL = Dialect(
+    name="trl",
     title="TRL",
     version="1.16.0",
     keys=(
@@ -59,8 +62,6 @@ TRL = Dialect(
         Key("completions/mean_terminated_length", "length.terminated.mean"),
         Key("completions/min_terminated_length", "length.terminated.min"),
         Key("completions/max_terminated_length", "length.terminated.max"),
-        Key("rewards/accuracy/mean", "part.accuracy"),
-        Key("rewards/accuracy/std", "part.accuracy.std"),
         Key("reward", "reward.mean"),
         Key("reward_std", "reward.group_std", below="0.27"),
         Key("reward_std", "reward.std", since="0.27"),
@@ -95,6 +96,7 @@ TRL = Dialect(
     },
 )
 VERL = Dialect(
+    name="verl",
     title="verl",
     version="0.9.1",
     keys=(
@@ -155,20 +157,21 @@ def forms(dialect: str) -> tuple[str, ...]:
 def as_run(scenario: Scenario, dialect: str = "trl", version: str | None = None) -> Run:
     """The scenario as a perfect reader of that framework's log and configuration would see it."""
     found = _find(dialect)
-    columns, components = dict[str, Column](), dict(scenario.run.components)
-    for key, column in _columns(scenario, dialect, version).items():
-        if column.metric == "reward.component.mean":
-            components["accuracy"] = replace(components["accuracy"], mean=column)
-        elif column.metric == "reward.component.std":
-            components["accuracy"] = replace(components["accuracy"], std=column)
-        else:
-            columns[column.metric] = replace(column, key=key)
+    logged = _columns(scenario, dialect, version)
+    columns = {c.metric: replace(c, key=key) for key, c in logged.items() if "component" not in c.metric}
+    components = {
+        name: replace(part, mean=logged[found.parts.format(name, "mean")])
+        if part.std is None
+        else replace(part, mean=logged[found.parts.format(name, "mean")], std=logged[found.parts.format(name, "std")])
+        for name, part in scenario.run.components.items()
+        if found.parts
+    }
     score = columns.get("eval.score")
     return replace(
         scenario.run,
-        framework=Framework(dialect, found.title, version or found.version, how="given", why="simulated"),
+        framework=Framework(dialect, found.title, _version(scenario, found, version), how="given", why="simulated"),
         columns=columns,
-        components=components if found.parts else dict[str, Component](),
+        components=components,
         evaluations={} if score is None else {score.key: score},
         knobs={k: Knob(k, value, key, "config") for k, key, value in _settings(scenario, found)},
     )
@@ -202,6 +205,12 @@ def write(scenario: Scenario, dialect: str = "trl", form: str = "jsonl", *, vers
     return writer(scenario, _rows(_columns(scenario, dialect, version)))
 
 
+def _version(scenario: Scenario, dialect: Dialect, asked: str | None) -> str:
+    """The version asked for, else that of the scenario where it is of this dialect, else the dialect's own."""
+    own = scenario.run.framework
+    return asked or (own.version if own is not None and own.name == dialect.name and own.version else dialect.version)
+
+
 def _find(dialect: str) -> Dialect:
     if dialect not in DIALECTS:
         raise UnknownName("a dialect to write", repr(dialect), (*nearest(dialect, DIALECTS), *DIALECTS))
@@ -210,30 +219,44 @@ def _find(dialect: str) -> Dialect:
 
 def _settings(scenario: Scenario, dialect: Dialect) -> Iterable[tuple[str, str, Scalar]]:
     for knob, key in dialect.knobs.items():
-        yield knob, key, scenario.settings[knob]
+        if knob in scenario.settings:
+            yield knob, key, scenario.settings[knob]
+    for knob in scenario.settings:
+        row = names.spell(knob, Framework(dialect.name, dialect.title, _version(scenario, dialect, None)))
+        if knob not in dialect.knobs and row is not None and "[" not in row.key:
+            yield knob, row.key, scenario.settings[knob]
 
 
 def _columns(scenario: Scenario, dialect: str, version: str | None) -> dict[str, Column]:
     """The logged columns by log key, with what each framework does to the numbers before they are written."""
     found = _find(dialect)
     of_run = dict(scenario.run.columns)
-    for part, component in scenario.run.components.items():
-        of_run[f"part.{part}"] = component.mean
-        if component.std is not None:
-            of_run[f"part.{part}.std"] = replace(component.std, metric="reward.component.std")
+    keys = [*found.keys, Key(found.score, "eval.score")]
+    for part, component in scenario.run.components.items() if found.parts else ():
+        for kind, column in (("mean", component.mean), ("std", component.std)):
+            if column is not None:
+                of_run[f"part.{part}.{kind}"] = replace(column, metric=f"reward.component.{kind}")
+                keys.append(Key(found.parts.format(part, kind), f"part.{part}.{kind}"))
+    version = _version(scenario, found, version)
+    framework = Framework(dialect, found.title, version)
+    covered = {key.metric for key in keys}
+    keys += [
+        Key(names.key_for(metric, framework) or metric, metric)
+        for metric in scenario.own
+        if metric not in covered and metric in of_run
+    ]
     if dialect == "trl":
         # The Transformers logger replaces a loss that is not finite.
-        loss = of_run["loss.total"]
-        of_run["loss.total"] = replace(loss, values=np.nan_to_num(loss.values, nan=0.0))
+        if (loss := of_run.get("loss.total")) is not None:
+            of_run["loss.total"] = replace(loss, values=np.nan_to_num(loss.values, nan=0.0))
     else:
         # The KL penalty is in the loss, so the shaped reward is the reward.
         for kind in ("mean", "min", "max"):
-            plain = of_run[f"reward.{kind}"]
-            of_run[f"reward.shaped.{kind}"] = replace(plain, metric=f"reward.shaped.{kind}")
-    at = _release(version or found.version)
-    keys = (*found.keys, Key(found.score, "eval.score"))
+            if (plain := of_run.get(f"reward.{kind}")) is not None:
+                of_run.setdefault(f"reward.shaped.{kind}", replace(plain, metric=f"reward.shaped.{kind}"))
+    at = _release(version)
     return {
-        k.key: replace(of_run[k.metric], key=k.key, estimator=k.estimator)
+        k.key: replace(of_run[k.metric], key=k.key, estimator=k.estimator or of_run[k.metric].estimator)
         for k in keys
         if k.metric in of_run and _release(k.since) <= at and (not k.below or at < _release(k.below))
     }

@@ -31,6 +31,8 @@ class Scenario:
     may: tuple[str, ...] = ()
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     """The knobs by canonical name."""
+    own: tuple[str, ...] = ()
+    """Metrics (and ``part.NAME``) that this run logs beyond what every simulated run holds, or that it alone has moved."""
 
     @property
     def healthy(self) -> bool:
@@ -302,16 +304,6 @@ _ALL: Mapping[str, Recipe] = {**HEALTHY, **SICK}
 def scenarios() -> dict[str, str]:
     """Every scenario with one line on it, healthy families first."""
     return {name: recipe.says for name, recipe in _ALL.items()}
-
-
-def listing() -> str:
-    """The scenarios as text, one a line."""
-    width = max(map(len, _ALL))
-    groups = (("healthy", HEALTHY), ("sick", SICK))
-    return "\n\n".join(
-        "\n".join((f"{title}:", *(f"  {name:{width}}  {recipe.says}" for name, recipe in recipes.items())))
-        for title, recipes in groups
-    )
 
 
 def healthy() -> tuple[str, ...]:

@@ -18,6 +18,7 @@ every = 50
 
 from __future__ import annotations
 
+import re
 import sys
 import zlib
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 from rlclinic.errors import BadTable, UnknownName, nearest
-from rlclinic.model import Column, Component, Framework, Knob, Run, Scalar
+from rlclinic.model import Column, Component, Framework, Knob, Run, Scalar, Warn
 from rlclinic.names import knob, load, metric
 from rlclinic.simulate.scenarios import scenario, scenarios
 from rlclinic.simulate.shapes import Shape, read_shape, series
@@ -52,9 +53,12 @@ DEFAULTS: Mapping[str, Any] = {
     "ending": "",
     "knobs": {},
     "facts": {},
+    "seams": {},
+    "warnings": {},
 }
 """Top-level keys and their values when absent. ``dialect`` names the framework, ``version`` its version;
-``planned_steps`` 0 means unknown; ``drop`` lists metrics that the preset would give."""
+``planned_steps`` 0 means unknown; ``drop`` lists metrics that the preset would give; ``seams`` tells by step what a reader
+saw there, ``warnings`` by code what it said."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {"kind": ("rl", "supervised", "crash"), "preset": ("", *scenarios())}
 _LEAST = {"steps": 1, "seeds": 1, "log_every": 1, "planned_steps": 0}
 _Found = TypeVar("_Found")
@@ -117,6 +121,8 @@ def run_from_spec(spec: Mapping[str, Any], seed: int = 0) -> Run:
         kind=value["kind"],
         ending=value["ending"],
         facts={k: str(v) for k, v in value["facts"].items()},
+        seams={float(at): str(seen) for at, seen in value["seams"].items()},
+        warnings=tuple(Warn(code, str(says)) for code, says in value["warnings"].items()),
     )
 
 
@@ -179,6 +185,10 @@ def _check_setting(key: str, value: Any) -> None:
         raise BadTable("phi from 0 to below 1", repr(value))
     if key == "dialect" and value:
         _named(load, value, "a dialect")
+    if key == "seams":
+        for at in value:
+            if not re.fullmatch(r"\d{1,9}(?:\.\d{1,6})?", at):
+                raise BadTable("a step for each seam", repr(at)[:60])
     if key == "knobs":
         for name, setting in value.items():
             _named(knob, name, "a knob")

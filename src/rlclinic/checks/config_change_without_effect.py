@@ -1,0 +1,125 @@
+"""A setting that is believed to act does not: the run contradicts its configuration.
+
+## What you see
+Answers longer than the configured limit, or cut at another number; a learning rate that peaks elsewhere; dead batches
+although dynamic sampling is on; a group of one answer; a log that prints another value than the file beside it.
+
+## Why it matters
+Conclusions are drawn about a run that did not happen: the change that was to be tried has not been tried yet.
+
+## When it is not a problem
+Answers far below the limit contradict nothing. A warm-up or a decay keeps the rate below its peak. With tools or several
+turns the answers of a conversation may together exceed the limit of one.
+"""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.model import Evidence, Finding, Knob, Onset, Run, Severity
+
+GROUPED = ("grpo", "rloo", "opo", "gspo", "dr_grpo", "reinforce_plus_plus_baseline", "group_norm", "dapo")
+"""Estimators that compare an answer with the others of its group."""
+
+
+class Clash(NamedTuple):
+    """One setting and what contradicts it."""
+
+    severity: Severity
+    says: str
+    cure: str
+
+
+@check(page=__doc__, uses=["length.response.max", "length.truncated_frac", "optim.lr"], since="0.2")
+def config_change_without_effect(run: Run, limits: Limits) -> Answer:
+    told = [warn.says for warn in run.warnings if warn.code == "settings_disagree"]
+    keys = {column.key for column in run.columns.values()}  # what was read off a series was not set by anybody
+    known = {n: k for n, k in run.knobs.items() if k.origin != "default" and (k.origin != "log" or k.key not in keys)}
+    if not told and not known:
+        return Unexamined(("configuration",), "no setting of the run is known")
+    made = [
+        _group(run, known.get("group_size")),
+        _longest(run, known.get("max_response_length"), limits),
+        _rate(run, known.get("learning_rate"), limits),
+        _sampling(run, known.get("dynamic_sampling"), limits),
+        _reference(run, known.get("sync_reference")),
+        *(Clash(Severity.WARNING, says, "restart_with_value") for says in told),
+    ]
+    clashes = sorted((clash for clash in made if clash is not None), key=lambda clash: -clash.severity)
+    first = float(run.steps[0]) if len(run.steps) and clashes else None
+    return Finding(
+        severity=clashes[0].severity if clashes else None,
+        says="; ".join(clash.says for clash in clashes[:3]) or f"nothing contradicts the {len(known)} stated settings",
+        numbers={"clashes": float(len(clashes))},
+        onset=None if first is None else Onset(first, first, first),
+        evidence=Evidence(float(len(clashes)), None, "configuration against what is logged"),
+        remedies=tuple(dict.fromkeys(clash.cure for clash in clashes)),
+        would_decide=("the configuration as the trainer resolved and printed it",) if clashes else (),
+    )
+
+
+def _group(run: Run, size: Knob | None) -> Clash | None:
+    """A group of one answer under an estimator that needs others to compare with."""
+    if size is None or size.value != 1 or (run.algorithm or "").split("(")[0].strip() not in GROUPED:
+        return None
+    spread, share = run.get("reward.group_std"), run.get("group.zero_var_frac")
+    if (spread is not None and spread.finite.values.any()) or (share is not None and (share.finite.values < 1).any()):
+        return None  # groups that differ have more than one answer: the setting is of something else
+    _, most, pay = run.paired("advantage.max", "reward.max")
+    raw = len(most) > 0 and bool(np.allclose(most, pay, rtol=1e-3, atol=1e-6))
+    proof = ", and the largest advantage equals the largest reward in every row" if raw else ""
+    says = f"{size.key} = 1 with {run.algorithm}: a group of one answer has no baseline{proof}"
+    return Clash(Severity.CRITICAL, says, "group_size")
+
+
+def _longest(run: Run, limit: Knob | None, limits: Limits) -> Clash | None:
+    """Answers beyond the configured limit, or cut at another number; with turns a conversation may exceed it."""
+    longest, size = run.get("length.response.max"), run.number("max_response_length")
+    turns = (run.number("max_turns") or 0) > 1 or any(
+        "agent." in m or "tool" in m.lower() for m in (*run.columns, *run.components)
+    )
+    if limit is None or not size or turns or longest is None or not len(longest.finite):
+        return None
+    seen = float(longest.finite.values.max())
+    if seen > max(limits["beyond"] * size, size + 8):
+        says = f"answers of {seen:.0f} tokens exceed {limit.key} = {size:g}"
+        return Clash(Severity.WARNING, says, "restart_with_value")
+    _, at, cut = run.paired("length.response.max", "length.truncated_frac")
+    pinned = len(at) >= 5 and seen == int(seen) and float(((at == seen) & (cut > 0)).mean()) >= limits["pinned"]
+    says = f"answers are cut at {seen:.0f} tokens while {limit.key} = {size:g}"
+    return Clash(Severity.WARNING, says, "restart_with_value") if pinned and seen < limits["below"] * size else None
+
+
+def _rate(run: Run, peak: Knob | None, limits: Limits) -> Clash | None:
+    """A learning rate above the configured peak, or level at another value."""
+    rate, size = run.get("optim.lr"), run.number("learning_rate")
+    c = np.empty(0) if rate is None or rate.resolution else rate.finite.values
+    if peak is None or not size or len(c) < 5 or not c.any():
+        return None
+    flat = len(c) >= 20 and float(np.ptp(c[len(c) // 2 :])) <= 1e-3 * float(c[-1])
+    says = f"the learning rate peaks at {c.max():.3g} while {peak.key} = {size:.3g}"
+    wrong = c.max() > limits["rate"] * size or (flat and c.max() < size / limits["rate"])
+    return Clash(Severity.WARNING, says, "restart_with_value") if wrong else None
+
+
+def _sampling(run: Run, switch: Knob | None, limits: Limits) -> Clash | None:
+    """Dynamic sampling that is on and that nothing reads, or beside batches without a live group."""
+    if switch is None or switch.value is not True:
+        return None
+    dead, by = run.get("group.all_dead"), run.framework
+    if by is not None and by.name == "verl" and re.match(r"0\.(?:7\.[1-9]|8\.)", by.version or ""):
+        says = f"{switch.key} is on, but verl {by.version} reads it nowhere"
+        return Clash(Severity.WARNING, says, "restart_with_value")
+    if dead is None or len(dead) < 5 or dead.values.mean() < limits["dead"]:
+        return None
+    says = f"{switch.key} is on, yet every group is dead in {dead.values.mean():.0%} of the rows"
+    return Clash(Severity.WARNING, says, "dynamic_sampling")
+
+
+def _reference(run: Run, switch: Knob | None) -> Clash | None:
+    weight = run.knobs.get("kl_coef")
+    if switch is None or switch.value is not True or weight is None or weight.value not in (0, 0.0):
+        return None
+    return Clash(Severity.INFO, f"{switch.key} is on with {weight.key} = 0: no reference to refresh", "kl_coefficient")

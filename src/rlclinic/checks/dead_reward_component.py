@@ -1,0 +1,130 @@
+"""A part of the reward is constant, so that it teaches nothing.
+
+## What you see
+The mean of one reward part is the same in every row, mostly 0; or it has hardly any share in the reward's variance.
+
+## Why it matters
+A constant shifts every reward of a group alike, and advantages do not feel it. Whatever the part was meant to teach is
+not taught, and the reward looks as if it were.
+
+## When it is not a problem
+A part that varied early and is now always earned has been learnt. One that was earned from the first row on may simply
+be satisfied, and a penalty of 0 was never due. When every part is constant the whole reward is dead: see dead groups.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
+from rlclinic.checks.readings import weighted_variances
+from rlclinic.model import Component, Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.level import late_mean
+from rlclinic.stats.shift import longest_run
+
+_PENALTY = re.compile(r"penal|overlong|violat|punish|cost", re.I)
+_KINDS = {
+    "never": "no answer earns what is asked there",
+    "lost": "no longer earned",
+    "always": "always satisfied, or unable to tell answers apart",
+    "faint": "hardly any of the reward's variance, from first to last",
+    "learnt": "always earned by now",
+}
+"""What a dead part can be, worst first; the last three do no harm by themselves."""
+
+
+class _Part(NamedTuple):
+    name: str
+    kind: str
+    value: float
+    rows: int
+    since: float
+    weight: float | None
+    """Share of all weights; None when unknown."""
+
+
+@check(page=__doc__, uses=["reward.component.mean", "reward.component.std"], since="0.2")
+def dead_reward_component(run: Run, limits: Limits) -> Answer:
+    parts = [part for part in run.components.values() if len(part.mean.finite)]
+    if not parts:
+        return Unexamined(("reward.component.mean",), "the parts of the reward are not logged")
+    if len(parts) == 1:
+        return NotApplicable("the reward has a single part")
+    dead = [found for part in parts if (found := _dead(part, run, limits)) is not None]
+    numbers, metrics = {"parts": float(len(parts)), "dead": float(len(dead))}, ("reward.component.mean",)
+    if not dead:
+        return Finding(None, f"all {len(parts)} reward parts vary", numbers, metrics)
+    if len(dead) == len(parts) and all(found.kind != "faint" for found in dead):
+        return Finding(None, "every reward part is constant: the whole reward is, not one part", numbers, metrics)
+    severity = max(_severity(found, limits) for found in dead)
+    graded = [found for found in dead if _severity(found, limits) == severity]
+    kind = min((found.kind for found in graded), key=list(_KINDS).index)
+    worst = [found for found in graded if found.kind == kind]
+    since = max(found.since for found in worst)
+    return Finding(
+        severity=severity,
+        says=_words(worst, kind),
+        numbers={**numbers, "rows": float(min(found.rows for found in worst))},
+        metrics=metrics,
+        onset=Onset(since, since, since),
+        evidence=Evidence(len(dead) / len(parts), None, "one value in every row"),
+        remedies=("score_gold_answers", "reward_weights", "finer_reward"),
+        would_decide=("one answer written by hand that should earn the part: does it?",) if kind == "never" else (),
+    )
+
+
+def _dead(part: Component, run: Run, limits: Limits) -> _Part | None:
+    mean, spread = part.mean.finite, None if part.std is None else part.std.finite
+    weights = [abs(p.weight) for p in run.components.values() if p.weight is not None]
+    whole = sum(weights) if len(weights) == len(run.components) else 0.0
+    weight = abs(part.weight) / whole if part.weight is not None and whole else None
+    value, proven = float(mean.values[-1]), spread is not None and len(spread) > 0
+    if spread is not None and proven and abs(spread.values[-1]) > max(1e-6, 0.5 * spread.resolution):
+        return _faint(part, run, weight, limits)
+    same = np.abs(mean.values - value) <= max(1e-9 * max(1.0, abs(value)), 0.5 * mean.resolution)
+    if same.all():
+        least = 1 if proven else limits["rows"] if value == 0 else limits["constant"]
+        earned = value > 0 or (value == 0 and _PENALTY.search(part.name) is not None)
+        found = _Part(part.name, "always" if earned else "never", value, len(mean), float(mean.steps[0]), weight)
+        return found if len(mean) >= least else None
+    first, last, rows = longest_run(mean.steps, same)
+    if last != mean.steps[-1] or rows < max(limits["ending"], 0.1 * len(mean)):
+        return None
+    return _Part(part.name, "learnt" if value > late_mean(mean.values[~same]) else "lost", value, rows, first, weight)
+
+
+def _faint(part: Component, run: Run, weight: float | None, limits: Limits) -> _Part | None:
+    """A part whose share of the variance is small in the first third and in the last; None for one that is earned nearly
+    always, which has been learnt before."""
+    variances, value = weighted_variances(run), late_mean(part.mean.finite.values)
+    own = variances.get(part.name)
+    if own is None or len(own) < limits["spreads"] or weight is None or 0.9 <= value <= 1.0:
+        return None
+    whole, third = np.sum(list(variances.values()), axis=0), len(own) // 3
+    if any(own[rows].sum() >= limits["variance"] * whole[rows].sum() for rows in (slice(third), slice(-third, None))):
+        return None
+    return _Part(part.name, "faint", value, len(own), float(part.mean.finite.steps[0]), weight)
+
+
+def _severity(found: _Part, limits: Limits) -> Severity:
+    light = found.weight is not None and found.weight <= limits["weight"]
+    return Severity.WARNING if found.kind in ("never", "lost") and not light else Severity.INFO
+
+
+def _words(found: Sequence[_Part], kind: str) -> str:
+    """One sentence for parts of one kind."""
+    rows, since, several = min(part.rows for part in found), max(part.since for part in found), len(found) > 1
+    who = f"reward part{'s' * several} {', '.join(part.name for part in found[:4])}"
+    who += f" and {len(found) - 4} more" if len(found) > 4 else ""
+    values = " or ".join(dict.fromkeys(f"{part.value:.3g}" for part in found))
+    where = "in the one row shown" if rows == 1 else f"in all {rows} rows"
+    where = f"since step {since:g}" if kind in ("lost", "learnt") else where
+    told = (
+        ""
+        if any(part.weight is None for part in found)
+        else f" ({sum(part.weight or 0.0 for part in found):.0%} of all weights)"
+    )
+    state = "" if kind == "faint" else f"{'are' if several else 'is'} {values} {where}: "
+    return f"{who}{told} {state or ('have ' if several else 'has ')}{_KINDS[kind]}"

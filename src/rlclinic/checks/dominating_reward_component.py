@@ -1,0 +1,124 @@
+"""A cheap part of the reward crowds out the task.
+
+## What you see
+One part, mostly format, style, length or tool use, carries most of the reward's variance or of its rise, and the part
+that counts right answers stays flat or falls.
+
+## Why it matters
+Advantages follow the variance. A part that is easy to move and has most of it decides which answers are strengthened,
+and the task is learnt only as far as it happens to agree.
+
+## When it is not a problem
+Learning the format first and the task after it, within about a hundred steps, is the normal order. A part that carries
+most of the variance because it is the task, or while right answers become more frequent, does no harm.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
+from rlclinic.checks.readings import lasting, task_parts, weighted_variances
+from rlclinic.model import Component, Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.coupling import fall
+from rlclinic.stats.level import early, late, late_mean
+from rlclinic.stats.trend import trend
+
+
+class _Leader(NamedTuple):
+    part: Component
+    share: float
+    of: str
+    since: float | None = None
+    """First step, where it led in the first third of the run as well."""
+
+
+@check(page=__doc__, uses=["reward.component.mean", "reward.component.std", "reward.mean"], since="0.2")
+def dominating_reward_component(run: Run, limits: Limits) -> Answer:
+    if not run.components:
+        return Unexamined(("reward.component.mean",), "the parts of the reward are not logged")
+    if len(run.components) == 1:
+        return NotApplicable("the reward has a single part")
+    leader = _leader(run)
+    if leader is None:
+        says = "neither the spread nor the weight of every reward part is known"
+        return Unexamined(("reward.component.std",), f"{says}, so their shares cannot be told")
+    task = task_parts(run)
+    numbers, metrics = {"share": leader.share}, ("reward.component.mean", "reward.component.std")
+    plain = f"reward part {leader.part.name} carries {leader.share:.0%} of {leader.of}"
+    names = [part.name for part in task]
+    graded = limits.grade("share", leader.share)
+    if graded is None or leader.part.name in names or not names:
+        what = "" if names else "; names do not tell which part is the task"
+        return Finding(None, plain + what, numbers, metrics)
+    right = max(task, key=lambda part: len(part.mean.finite)).mean.finite
+    steps = float(np.ptp(right.steps)) if len(right) else 0.0
+    if run.short and (len(right) < limits["rows"] or run.excerpt):
+        severity = Severity.INFO if graded > Severity.INFO else None
+        return Finding(severity, f"{plain}; a few rows do not show what the task does", numbers, metrics)
+    down = lasting(right, falling=True)
+    peak = fall(right.steps, right.values)
+    level, begun = late(right.values), early(right.values)
+    lost = (
+        peak.p_value <= limits["p_value"] and peak.drop > limits["lost"] * abs(peak.peak) and peak.drop > 1.4 * peak.sd
+    )
+    drift = trend(right.steps, right.values, share=True)
+    rising = drift.verdict == "rising" or (lasting(right, falling=False) is not None and level > begun)
+    if rising and not lost:
+        return Finding(
+            None, f"{plain}, and {names[0]} rises all the same ({begun:.3g} to {level:.3g})", numbers, metrics
+        )
+    own, best = leader.part.mean.finite.values, peak.peak if lost or down is None else down.early
+    weights = [part.weight for part in (leader.part, task[0])]
+    gain, loss = ((w or 0.0) * by for w, by in zip(weights, (late_mean(own) - early(own), best - level), strict=True))
+    if (down is not None or lost) and gain < loss:
+        says = f"{plain} now, but gained less than {names[0]} lost ({best:.3g} to {level:.3g}): something else took the task"
+        return Finding(None, says, numbers, metrics)
+    gains = gain > 0.0
+    if down is None and not lost:
+        early_days = steps < limits["patience"] or not gains
+        severity = Severity.INFO if early_days else min(graded, Severity.WARNING)
+        says = f"{plain}, and {names[0]} stays near {level:.3g}" + (" so far" if early_days else "")
+        onset = None
+        evidence = Evidence(leader.share, None, "share of variance; no trend of the task part")
+    else:
+        severity = Severity.CRITICAL if gains else Severity.WARNING
+        top, low = (peak.peak, peak.late) if lost or down is None else (down.early, down.late)
+        says = f"{plain}, and {names[0]} fell from {top:.3g} to {low:.3g}"
+        onset = down.onset if down is not None else peak.rollback
+        p_value = peak.p_value if down is None else down.evidence.p_value
+        evidence = Evidence(leader.share, p_value, "share of variance; fall of the task part", n=len(right))
+    if leader.since is not None:
+        onset = Onset(leader.since, leader.since, leader.since)
+    return Finding(
+        severity=severity,
+        says=says,
+        numbers={**numbers, "task_early": begun, "task_late": level},
+        metrics=metrics,
+        onset=onset,
+        evidence=evidence,
+        remedies=("reward_weights", "advantage_scaling", "read_top_answers"),
+        would_decide=("the held-out score of the task alone",) if "eval.score" not in run else (),
+    )
+
+
+def _leader(run: Run) -> _Leader | None:
+    """The part with the largest share of the late variance or, without spreads, of the reward's rise."""
+    variances = {name: values for name, values in weighted_variances(run).items() if len(values)}
+    late_sums = {name: late_mean(values) for name, values in variances.items()}
+    if (whole := sum(late_sums.values())) > 0.0:
+        name = max(late_sums, key=lambda one: late_sums[one])
+        part, third = run.components[name], slice(max(1, len(variances[name]) // 3))
+        began = variances[name][third].sum() > 0.7 * sum(values[third].sum() for values in variances.values())
+        since = float(part.mean.finite.steps[0]) if began else None
+        return _Leader(part, late_sums[name] / whole, "the reward's variance", since)
+    gains = {
+        part.name: part.weight * (late(part.mean.finite.values) - early(part.mean.finite.values))
+        for part in run.components.values()
+        if part.weight is not None and len(part.mean.finite) >= 12
+    }
+    whole = sum(abs(gain) for gain in gains.values())
+    if len(gains) < 2 or not whole > 0.0:
+        return None
+    name = max(gains, key=lambda one: gains[one])
+    return _Leader(run.components[name], max(0.0, gains[name]) / whole, "what moved in the reward")

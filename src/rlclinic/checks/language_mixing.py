@@ -1,0 +1,54 @@
+"""Answers mix languages: the part of the reward for one language falls, or foreign script shows in the saved answers.
+
+## What you see
+The share of characters of another script in saved answers rises, often with entropy. In a log only a reward part for
+language consistency can show it, by falling.
+
+## Why it matters
+Readers cannot follow such answers. Accuracy may not suffer, which is why it goes unnoticed.
+
+## When it is not a problem
+For a maths score alone it hardly matters. Prompts in several languages deserve answers in several. Gibberish of many
+scripts at once is a collapse, not a mixture: entropy and reward say so.
+"""
+
+import re
+
+from rlclinic.checks.form import ROLLOUTS, Answer, Limits, Unexamined, check
+from rlclinic.checks.readings import at_seam, bought, lasting, now, parts_named
+from rlclinic.model import Evidence, Finding, Run, Severity
+
+_LANGUAGE = re.compile(r"language|(^|_)lang(_|$)|(^|_)script(_|$)|chinese|english|monolingual", re.I)
+
+
+@check(page=__doc__, uses=["reward.mean", "entropy.mean"], since="0.2")
+def language_mixing(run: Run, limits: Limits) -> Answer:
+    parts = parts_named(run, _LANGUAGE)
+    if not parts:
+        return Unexamined((ROLLOUTS,), "needs saved answers, or a reward part for the language of the answers")
+    part, level = parts[0], now(run, parts[0].mean.finite.values)
+    fall = lasting(part.mean, falling=True, level=limits["p_value"]) if not run.short else None
+    if fall is None or fall.early <= 0:
+        return Finding(
+            severity=None,
+            says=f"{part.name} holds its level ({level:.3g} now)",
+            numbers={"late": level},
+            metrics=("reward.mean",),
+        )
+    share = -fall.change / fall.early
+    severity = limits.grade("share", share)
+    gain = bought(run, since=fall.onset.step)
+    if severity is not None and gain is not None and gain.rising and gain.metric == "eval.score":
+        severity = Severity.INFO
+    told = f"; {gain.says}" if gain is not None else ""
+    return Finding(
+        severity=severity,
+        says=f"{part.name} fell from {fall.early:.3g} to {fall.late:.3g}{told}"
+        + at_seam(run, fall.onset, part.mean.finite),
+        numbers={"early": fall.early, "late": fall.late, "share": share},
+        metrics=tuple(m for m in ("reward.mean", "entropy.mean", "eval.score") if m in run),
+        onset=fall.onset if severity is not None else None,
+        evidence=fall.sized(share) if severity is not None else Evidence(share, None, "early against late"),
+        remedies=("language_reward", "kl_coefficient"),
+        would_decide=("the share of characters of each script in saved answers, early and late",),
+    )

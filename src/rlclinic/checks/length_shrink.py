@@ -1,0 +1,111 @@
+"""Answers shrink for good, and with them what they achieve.
+
+## What you see
+The mean length of an answer falls to half or less and stays down. The working disappears, a reward for form may even
+rise, and the held-out score stalls or falls.
+
+## Why it matters
+Short answers are cheap to get right in form. A policy that has learnt to skip its working seldom takes it up again,
+because answers that still reason have become too rare to be rewarded.
+
+## When it is not a problem
+Models grow more concise as they learn, and a held-out score that keeps its level says so. A limit that cuts many of the
+early answers also teaches shortness: then the limit is the cause, not the policy.
+"""
+
+from rlclinic.checks.form import Limits, check
+from rlclinic.checks.readings import Gain, Lasting, at_seam, came_of, lasting
+from rlclinic.model import Evidence, Finding, Run, Severity
+from rlclinic.stats.level import early, late, late_mean
+
+
+@check(
+    page=__doc__,
+    needs=["length.response.mean"],
+    uses=["eval.score", "reward.mean", "length.truncated_frac"],
+    points=8,
+    since="0.2",
+)
+def length_shrink(run: Run, limits: Limits) -> Finding:
+    column = run["length.response.mean"]
+    fall = lasting(column, falling=True, level=limits["p_value"])
+    ratio = fall.late / fall.early if fall is not None and fall.early > 0 else 1.0
+    severity = limits.grade("ratio", ratio)
+    if fall is None or severity is None or -fall.change < limits["tokens"]:
+        level, first = late(column.finite.values, 0.1, 5), early(column.finite.values, 0.1, 5)
+        return Finding(
+            severity=None,
+            says=f"answers take {level:.0f} tokens, {first:.0f} at the start",
+            numbers={"late": level, "early": first},
+            metrics=(column.metric,),
+            evidence=Evidence(1.0 - ratio, None, "lasting change of level")
+            if fall is None
+            else fall.sized(1.0 - ratio),
+        )
+    gain = came_of(run, fall.onset, column) if not run.short else None
+    cut = _cut_before(run, fall, limits)
+    sunk = _sunk(run, fall)
+    told = f"; {gain.says}" if gain is not None else ""
+    if sunk:
+        told += f"; the reward part {sunk} fell"
+    if cut is not None:
+        told += f"; {cut:.0%} of the early answers were cut by the length limit, which teaches shortness"
+    return Finding(
+        severity=_severity(severity, gain, cut=cut is not None, sunk=bool(sunk)),
+        says=f"answers shrank from {fall.early:.0f} to {fall.late:.0f} tokens{told}{at_seam(run, fall.onset, column)}",
+        numbers={"early": fall.early, "late": fall.late, "ratio": ratio, **({} if cut is None else {"cut": cut})},
+        metrics=tuple(m for m in ("length.response.mean", "eval.score", "reward.mean") if m in run),
+        onset=fall.onset,
+        evidence=fall.sized(1.0 - ratio),
+        remedies=_remedies(run, cut=cut is not None, sunk=bool(sunk)),
+        would_decide=() if "eval.score" in run else ("a held-out score: is what became shorter still right?",),
+    )
+
+
+def _severity(by_ratio: Severity, gain: Gain | None, *, cut: bool, sunk: bool) -> Severity | None:
+    """A held-out score that holds means concision; without one, only what the reward lost or a part of it can tell."""
+    if gain is None:
+        return Severity.WARNING
+    if gain.falling:
+        return Severity.CRITICAL if gain.metric == "eval.score" else by_ratio
+    if gain.metric == "eval.score" or (gain.rising and not sunk):
+        return None
+    if sunk:
+        return Severity.WARNING
+    return by_ratio if by_ratio == Severity.CRITICAL and not cut else Severity.INFO
+
+
+def _cut_before(run: Run, fall: Lasting, limits: Limits) -> float | None:
+    """The share of answers that were cut before the fall, where they were many and no longer are."""
+    column = run.get("length.truncated_frac")
+    if column is None or not len(column.finite):
+        return None
+    before = early(column.finite.upto(max(fall.onset.step, float(column.steps[0]))).values, 1.0)
+    return before if before >= limits["cut"] and late_mean(column.finite.values) < 0.5 * before else None
+
+
+def _sunk(run: Run, fall: Lasting) -> str:
+    """The reward part that fell most for good since the answers began to shrink; empty when none did."""
+    fallen = {
+        name: seen.change / max(abs(seen.early), 1e-9)
+        for name, part in run.components.items()
+        if len(run.components) > 1
+        and part.weight != 0
+        and (seen := lasting(part.mean, falling=True)) is not None
+        and seen.onset.high >= fall.onset.low
+        and seen.late < 0.8 * seen.early
+    }
+    return min(fallen, key=lambda name: (fallen[name], name)) if fallen else ""
+
+
+def _remedies(run: Run, *, cut: bool, sunk: bool) -> tuple[str, ...]:
+    if cut:
+        return ("response_budget",)
+    per_answer = run.knob("loss_aggregation") in ("seq-mean-token-mean", "seq-mean-token-sum")
+    averaging = ("loss_aggregation",) if per_answer or run.knob("loss_type") == "grpo" else ()
+    anchor = ("kl_coefficient",) if not run.number("kl_coef") else ()
+    return (
+        ("reward_weights", *averaging, *anchor)
+        if sunk or len(run.components) > 1
+        else ("roll_back", *averaging, *anchor)
+    )

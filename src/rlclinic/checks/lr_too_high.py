@@ -1,0 +1,116 @@
+"""The learning rate is too high: the policy reacts within the first steps and then comes to harm.
+
+## What you see
+Within a hundred steps of the rate reaching its peak, KL runs up, entropy is lost or explodes, or the gradient grows; the
+reward rises and falls again, or falls at once. The rate lies above the usual band of the method.
+
+## Why it matters
+Steps that are too large leave the region in which the sampled answers say anything about the next policy.
+
+## When it is not a problem
+A rate of 5e-5 with LoRA is a common default. Small models bear more. A high rate alone proves nothing: it takes an early
+reaction to say so. A mismatch between sampler and trainer looks alike.
+"""
+
+import numpy as np
+
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.readings import bought
+from rlclinic.model import Evidence, Finding, Onset, Run, Severity
+from rlclinic.stats.coupling import fall
+from rlclinic.stats.level import held
+from rlclinic.stats.shift import crossing
+
+
+@check(page=__doc__, uses=["optim.lr", "kl.ref", "entropy.mean", "grad.norm", "reward.mean", "eval.score"], since="0.2")
+def lr_too_high(run: Run, limits: Limits) -> Answer:
+    rate = run.get("optim.lr")
+    logged = float(rate.finite.values.max()) if rate is not None and len(rate.finite) else 0.0
+    peak = logged or run.number("learning_rate") or 0.0
+    if peak <= 0:
+        return Unexamined(("optim.lr",), "the learning rate is not known")
+    method, band = _band(run, limits)
+    times = peak / band
+    since = _peak_reached(run, peak)
+    reactions = _reactions(run, since, limits) if times > 1 and not run.short else []
+    gain = bought(run, since=since) if reactions else None
+    harm = _harm(run, limits) if reactions else None
+    far = limits.grade("times", times)
+    severity = far
+    if harm is not None:
+        severity = Severity.CRITICAL if far is not None else Severity.WARNING
+    elif far is not None and reactions and gain is not None and not gain.rising:
+        severity = Severity.WARNING
+    told = "; ".join(says for _, says in reactions)
+    told = f"; {told}" if told else "; nothing reacted early" if not run.short and severity is not None else ""
+    if reactions and (harm is not None or gain is not None):
+        told += f"; {harm or (gain.says if gain is not None else '')}"
+    began = min((at for at, _ in reactions), key=lambda at: at.step, default=None)
+    return Finding(
+        severity=severity,
+        says=f"learning rate reaches {peak:.2g}, {times:.3g} times the upper end of the usual band for {method}{told}",
+        numbers={"peak": peak, "band": band, "times": times, "reactions": float(len(reactions))},
+        metrics=tuple(m for m in ("optim.lr", "kl.ref", "entropy.mean", "grad.norm", "reward.mean") if m in run),
+        onset=began,
+        evidence=Evidence(times, None, "configuration, and what moved within a hundred steps of the peak"),
+        remedies=("learning_rate", "lower_learning_rate", "roll_back") if began else ("learning_rate",),
+        would_decide=("the same run with a third of the rate: KL and entropy over its first hundred steps",),
+    )
+
+
+def _harm(run: Run, limits: Limits) -> str | None:
+    """What the held-out score, else the reward, lost for good since its best, in words; None when nothing is shown."""
+    for metric, name in (("eval.score", "held-out score"), ("reward.mean", "reward")):
+        column = run.get(metric)
+        if column is None or len(column.finite) < 10:
+            continue
+        c = column.finite
+        lost = fall(c.steps, c.values)
+        floor = (
+            run.reward_range.low if run.reward_range is not None and metric == "reward.mean" else float(c.values.min())
+        )
+        if lost.p_value <= limits["p_value"] and lost.drop >= limits["harm"] * (lost.peak - floor) > 0:
+            return f"{name} fell from {lost.peak:.3g} to {lost.late:.3g}"
+    return None
+
+
+def _band(run: Run, limits: Limits) -> tuple[str, float]:
+    """Where the rate should end; the wider band of LoRA where the method is not known.
+
+    A rank that is only the trainer's default does not say that adapters are in use; a rank of 0 says that none are.
+    """
+    rank = run.knobs.get("lora")
+    if rank is not None and rank.value and rank.origin != "default":
+        return "LoRA", limits["lora"]
+    if rank is not None and rank.value in (0, None, False):
+        return "full fine-tuning", limits["full"]
+    return "LoRA (full fine-tuning bears less)", limits["lora"]
+
+
+def _peak_reached(run: Run, peak: float) -> float:
+    rate = run.get("optim.lr")
+    if rate is None or not len(rate.finite):
+        return float(run.steps[0]) if len(run.steps) else 0.0
+    return float(rate.finite.steps[rate.finite.values >= 0.5 * peak][0])
+
+
+def _reactions(run: Run, since: float, limits: Limits) -> list[tuple[Onset, str]]:
+    """What left its first level within the window after the rate had reached half of its peak, with when and how far."""
+    until = since + max(limits["window"], 0.1 * float(np.ptp(run.steps)))
+    found = []
+    for metric, name in (("kl.ref", "KL"), ("entropy.mean", "entropy"), ("grad.norm", "gradient norm")):
+        column = run.get(metric)
+        if column is None or len(column.finite) < 20 or len(near := column.finite.upto(until).since(since)) < 3:
+            continue
+        c = column.finite
+        begun = c.upto(max(since, float(c.steps[4]))).values[-5:]
+        first = float(np.median(begun[begun > 0])) if (begun > 0).any() else 0.0
+        high = {"kl.ref": limits["nats"], "entropy.mean": limits["risen"] * first}.get(metric, limits["grown"] * first)
+        low = limits["lost"] * first if metric == "entropy.mean" else -np.inf
+        means, _ = held(near.values, 0.05, min(3, len(near)))
+        up = float(means.max()) > high > 0
+        at = crossing(c.steps, c.values, high if up else low, above=up, last=False) if up or means.min() < low else None
+        if at is not None and at.step <= until:
+            reached = float(means.max() if up else means.min())
+            found.append((at, f"{name} went from {first:.2g} to {reached:.2g} within {until - since:.0f} steps"))
+    return found

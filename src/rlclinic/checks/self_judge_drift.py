@@ -1,0 +1,79 @@
+"""The policy in training judges itself, and the judgement moves with it.
+
+## What you see
+A part of the reward that the policy gives itself (its own vote, its own verdict) rises, while a measure that does not
+change with the weights, such as an exact match or the held-out score, stays or falls.
+
+## Why it matters
+The meaning of the reward moves with the weights. Agreeing with oneself is the easiest thing to learn, and nothing in
+the curve shows that the answers became no better.
+
+## When it is not a problem
+A frozen judge may be gamed, but it does not drift: fixed answers keep their score. A vote of the policy that rises
+together with an outside measure is doing its work.
+"""
+
+import re
+
+from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
+from rlclinic.checks.readings import left_behind, task_parts
+from rlclinic.model import Column, Component, Evidence, Finding, Run, Severity
+from rlclinic.stats.coupling import FEWEST_EVALUATIONS, Coupling
+
+_ITSELF = re.compile(r"self[-_ ]?(judg|reward|eval|grad|consist|score)|majority|consensus|ttrl|(^|_)votes?(_|$)", re.I)
+_JUDGE = re.compile(r"judge|grader|llm[-_ ]?as|critique|rubric", re.I)
+"""A judge by name; that it is the policy itself the name does not say."""
+
+
+@check(page=__doc__, uses=["reward.component.mean", "eval.score"], since="0.2")
+def self_judge_drift(run: Run, limits: Limits) -> Answer:
+    if not run.components:
+        return Unexamined(("reward.component.mean",), "the parts of the reward are not logged, so no judge can be seen")
+    own = [part for part in run.components.values() if _ITSELF.search(part.name)]
+    judges = own or [part for part in run.components.values() if _JUDGE.search(part.name)]
+    if not judges:
+        return NotApplicable("no reward part is named after a judge or a vote of the policy")
+    judge = max(judges, key=lambda part: len(part.mean.finite))
+    outside = _outside(run, judge)
+    if outside is None or run.excerpt or len(judge.mean.finite) < limits["rows"]:
+        needed = f"needs a measure beside {judge.name} that does not move with the weights"
+        return Unexamined(("eval.score",), f"{needed}: a held-out score with {FEWEST_EVALUATIONS} evaluations")
+    column, name = outside
+    signal = judge.mean.finite
+    seen = left_behind(signal, column, limits["p_value"], held_out=column.metric == "eval.score")
+    metrics = ("reward.component.mean", column.metric)
+    if seen is None:
+        return Finding(None, f"{judge.name} and {name} do not part", {}, metrics)
+    return Finding(
+        severity=_severity(seen, bool(own), judge, limits),
+        says=f"{judge.name} rose by {seen.rise:.3g} while {name} {_course(seen)}"
+        + (": the policy scores itself" if own else "; whether the judge is the policy itself the log does not say"),
+        numbers={"rise": seen.rise, "outside": seen.late},
+        metrics=metrics,
+        onset=seen.rollback,
+        evidence=Evidence(seen.effect, seen.p_value, "an outside measure against the judge's", n=seen.m),
+        remedies=("audit_verifier", "read_top_answers", "roll_back"),
+        would_decide=("the judge's score of a fixed set of answers, every few steps: it must not move",),
+    )
+
+
+def _outside(run: Run, judge: Component) -> tuple[Column, str] | None:
+    score = run.get("eval.score")
+    if score is not None and len(score.finite) >= FEWEST_EVALUATIONS:
+        return score.finite, "the held-out score"
+    for part in task_parts(run):
+        if part is not judge and not _ITSELF.search(part.name) and not _JUDGE.search(part.name):
+            return part.mean.finite, f"the part {part.name}"
+    return None
+
+
+def _severity(seen: Coupling, own: bool, judge: Component, limits: Limits) -> Severity:
+    if not own:
+        return Severity.INFO
+    heavy = judge.weight is None or abs(judge.weight) > limits["weight"]
+    return Severity.CRITICAL if seen.verdict == "falling" and heavy else Severity.WARNING
+
+
+def _course(seen: Coupling) -> str:
+    fell = seen.verdict == "falling"
+    return f"fell from a best {seen.peak:.3g} to {seen.late:.3g}" if fell else f"stayed near {seen.late:.3g}"

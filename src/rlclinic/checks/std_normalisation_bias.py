@@ -1,0 +1,64 @@
+"""Dividing by the spread inside the group gives the odd answer of a nearly solved (or hopeless) prompt the most weight.
+
+## What you see
+Rewards are divided by the group's standard deviation, and at the present success rate most live groups hold a single odd
+answer. The largest advantages are near the square root of the group size less one.
+
+## Why it matters
+One lapse on an easy prompt, or one lucky hit on a hopeless one, moves the policy more than a whole prompt of middling
+difficulty. Learning on the prompts that matter slows down; the final score need not suffer.
+
+## When it is not a problem
+It is the default of most trainers and a choice of design; many good runs use it. At middling success rates groups are
+balanced and the weighting hardly matters. Worse are continuous, noisy scores: see the check on judge noise.
+"""
+
+from math import sqrt
+
+from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
+from rlclinic.checks.readings import now
+from rlclinic.model import Evidence, Finding, Run
+from rlclinic.stats.groups import expected_zero_variance
+
+
+@check(page=__doc__, needs=["reward.mean"], uses=["reward.success_rate", "advantage.max", "advantage.min"], since="0.2")
+def std_normalisation_bias(run: Run, limits: Limits) -> Answer:
+    scaling, size = run.knob("scale_rewards"), run.number("group_size")
+    if scaling in ("none", "batch") or run.algorithm in ("ppo", "gae", "rloo", "dr_grpo"):
+        return NotApplicable("rewards are not divided by the spread inside the group")
+    if scaling is None or size is None:
+        return Unexamined((), "how rewards are scaled and how many answers a group has is not known")
+    if size < 2:
+        return NotApplicable("groups of one answer have no spread")
+    rate = _rate(run)
+    if rate is None:
+        return Unexamined(("reward.success_rate",), "the success rate is not known")
+    n = int(size)
+    live = 1.0 - expected_zero_variance(rate, n)
+    odd = n * (rate ** (n - 1) * (1 - rate) + (1 - rate) ** (n - 1) * rate)
+    share = min(1.0, odd / live) if live > 1e-9 else 0.0
+    weight = sqrt(n - 1.0)
+    loud = limits.grade("share", share) if n >= limits["answers"] else None
+    return Finding(
+        severity=loud,
+        says=f"rewards are divided by the group's spread; at a success rate of {rate:.0%} "
+        + (
+            f"about {share:.0%} of the live groups of {n} hold one odd answer, with an advantage near {weight:.2g}"
+            if loud is not None
+            else "groups are mixed enough"
+        ),
+        numbers={"share": share, "rate": rate, "weight": weight},
+        metrics=tuple(m for m in ("reward.mean", "reward.success_rate", "advantage.max", "advantage.min") if m in run),
+        evidence=Evidence(share, None, f"binomial groups of {n}; {run.knobs['scale_rewards'].key}"),
+        remedies=("advantage_scaling",),
+    )
+
+
+def _rate(run: Run) -> float | None:
+    """The share of right answers now: as logged, or the place of a right-or-wrong reward in its range."""
+    rate, reward, known = run.get("reward.success_rate"), run["reward.mean"].finite, run.reward_range
+    if rate is not None and len(rate.finite):
+        return now(run, rate.finite.values)
+    if known is None or not len(reward) or len(run.components) > 1:
+        return None
+    return min(1.0, max(0.0, known.share(now(run, reward.values))))

@@ -1,0 +1,114 @@
+"""Which finding stands behind which: roots, consequences, and roots that compete for the same consequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from rlclinic import names
+from rlclinic.checks import BY_NAME
+from rlclinic.model import Finding, Run, Severity
+
+MEASUREMENT = "measurement"
+"""Family of the checks that speak of the log rather than of the run."""
+
+
+def order(found: Iterable[Finding]) -> list[Finding]:
+    """Findings with causes before consequences: roots by severity and by how much they explain, each followed by what
+    it explains. The result does not depend on the order of ``found``."""
+    findings = {finding.check: finding for finding in found}
+    causes: dict[str, list[str]] = {name: [] for name in findings}
+    for name, finding in findings.items():
+        for effect in BY_NAME[name].leads_to:
+            if effect in findings and _can_explain(finding, findings[effect]):
+                causes[effect].append(name)
+    explains = {name: [e for e, why in causes.items() if name in why] for name in findings}
+
+    def weight(name: str) -> tuple[float, ...]:
+        finding = findings[name]
+        one = BY_NAME[name]
+        since = finding.onset.step if finding.onset is not None else float("inf")
+        proven = one.tier == "certain"
+        measured = one.family == MEASUREMENT
+        return (measured, -(finding.severity or 0), one.symptom, -len(explains[name]), not proven, since)
+
+    ranked = sorted(findings, key=lambda name: (*weight(name), name))
+    placed: list[str] = []
+
+    def place(name: str) -> None:
+        if name in placed or any(cause not in placed for cause in causes[name]):
+            return
+        placed.append(name)
+        for effect in sorted(explains[name], key=lambda e: (*weight(e), e)):
+            place(effect)
+
+    for name in ranked:
+        place(name)
+    return [
+        replace(findings[name], because_of=tuple(sorted(causes[name])), leads_to=tuple(sorted(explains[name])))
+        for name in placed
+    ]
+
+
+def _can_explain(cause: Finding, effect: Finding) -> bool:
+    """Whether ``cause`` may stand before ``effect``: serious enough, and not later within both intervals.
+
+    A finding without an onset was there in every row shown.
+    """
+    if (cause.severity or 0) < Severity.WARNING or effect.own_cause:
+        return False
+    if any(cause.numbers.get(name, 0.0) < least for name, least in BY_NAME[cause.check].explains_from.items()):
+        return False
+    if cause.onset is None or effect.onset is None:
+        return True
+    return cause.onset.low <= effect.onset.high
+
+
+def ancestors(name: str, findings: Mapping[str, Finding]) -> set[str]:
+    """Every finding that stands behind the named one."""
+    return _reached(name, {f.check: f.because_of for f in findings.values()})
+
+
+def descendants(name: str, findings: Mapping[str, Finding]) -> set[str]:
+    """Every finding that the named one stands behind."""
+    return _reached(name, {f.check: f.leads_to for f in findings.values()})
+
+
+def _reached(name: str, edges: Mapping[str, tuple[str, ...]]) -> set[str]:
+    seen: set[str] = set()
+    stack = list(edges[name])
+    while stack:
+        other = stack.pop()
+        if other not in seen:
+            seen.add(other)
+            stack.extend(edges.get(other, ()))
+    return seen
+
+
+def rivalled(ordered: Iterable[Finding], run: Run) -> list[Finding]:
+    """The ordered findings, with roots that explain the same consequence named as each other's rivals, and with the
+    measurement that would tell such a pair apart."""
+    listed = list(ordered)
+    findings = {f.check: f for f in listed}
+    roots = [f.check for f in listed if not f.because_of and f.leads_to and (f.severity or 0) >= Severity.WARNING]
+    reach = {name: descendants(name, findings) for name in roots}
+    told = []
+    for finding in listed:
+        mine = reach.get(finding.check, set())
+        rivals = tuple(other for other in roots if other != finding.check and reach[other] & mine)
+        asks = [ask for other in rivals if (ask := told_apart(finding.check, other, run))]
+        told.append(replace(finding, rivals=rivals, would_decide=tuple(dict.fromkeys([*finding.would_decide, *asks]))))
+    return told
+
+
+def told_apart(one: str, other: str, run: Run) -> str:
+    """The measurement that separates two failures: the one their tables name, else a series that either of them could
+    use and this log lacks; empty when neither exists."""
+    for a, b in ((one, other), (other, one)):
+        if b in BY_NAME[a].rivals:
+            return BY_NAME[a].rivals[b]
+    for check in (one, other):
+        for metric in BY_NAME[check].uses:
+            if "|" not in metric and metric not in run and metric in names.metrics():
+                return f"{names.metric(metric).title}: it tells {one} from {other}"
+    return ""

@@ -1,0 +1,105 @@
+"""What a failure has cost, and from which saved state to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from rlclinic.checks import BY_NAME
+from rlclinic.differential import descendants
+from rlclinic.model import Cost, Finding, Rollback, Run, Severity
+
+
+def rollback(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Rollback | None:
+    """From where a run with this root goes on once it is cured; None when it may go on from where it is.
+
+    A failure that spoils the weights (its table says ``resume = "before"``, or that of something it led to) sends the run
+    back to before the earliest of the movers; lost signal or a policy that is merely too sure does not.
+    """
+    if (finding.severity or 0) < Severity.WARNING or finding.because_of:
+        return None
+    chain = [finding, *(findings[name] for name in sorted(descendants(finding.check, findings)))]
+    spoiling = [f for f in chain if BY_NAME[f.check].resume == "before" and (f.severity or 0) >= Severity.WARNING]
+    if not spoiling:
+        return None
+    # What led to the damage may have begun earlier than the damage itself: the chain as a whole is gone back on.
+    dated = [f.onset for f in {f.check: f for f in [finding, *spoiling]}.values() if f.onset is not None]
+    if not dated:
+        return None
+    first = min(dated, key=lambda onset: (onset.low, onset.step))
+    begins = float(run.steps[0]) if len(run.steps) else 0.0
+    if first.low <= begins:
+        says = "it was there from the first row on: start anew once the cause is mended"
+        return Rollback(first.step, first.low, first.high, None, says)
+    before = [saved for saved in run.checkpoints if saved.step < first.low]
+    if before:
+        saved = max(before, key=lambda one: one.step)
+        name = saved.path or f"the checkpoint of step {saved.step:g}"
+        return Rollback(first.step, first.low, first.high, saved.path or f"step {saved.step:g}", f"go on from {name}")
+    if run.checkpoints:
+        says = f"no checkpoint is older than step {first.low:g} (the first is of step {run.checkpoints[0].step:g})"
+        return Rollback(first.step, first.low, first.high, None, f"{says}: start anew, and save more often")
+    every = run.number("save_every")
+    says = f"go on from the last checkpoint before step {first.low:g}"
+    if every is not None and every > 0:
+        due = every * ((first.low - 1) // every)
+        says += (
+            f"; by its interval of {every:g} that is step {due:g}"
+            if due > 0
+            else f"; its interval of {every:g} saved none"
+        )
+    return Rollback(first.step, first.low, first.high, None, says)
+
+
+def cost(finding: Finding, run: Run, *, gpu_hour_price: float | None = None) -> Cost | None:
+    """What the failure wasted of the logged steps; None where it distorts without wasting, or where nothing was lost.
+
+    A check states its own share where it can (groups without gradient); otherwise the steps that a rollback throws away
+    are lost. Hours need the logged step time, GPU-hours the number of GPUs, money a price; each is named as used.
+    """
+    if (finding.severity or 0) < Severity.WARNING:
+        return None
+    total = _steps(run)
+    share, lost = finding.wasted, "of the answers sampled in the logged steps carried no gradient"
+    if share is None and finding.rollback is not None and total > 0:
+        share = min(1.0, max(0.0, (float(run.steps[-1]) - finding.rollback.low + 1) / total))
+        lost = f"of the {total:g} logged steps came after step {finding.rollback.low:g} and have to be given up"
+    elif BY_NAME[finding.check].resume == "before":
+        lost = f"of the {total:g} logged steps taught nothing"
+    if not share or not 0.0 < share <= 1.0:
+        return None
+    says = f"{share:.0%} {lost}"
+    hours = _hours(run, total)
+    if hours is None:
+        return Cost(share, None, None, f"{says}; no step time is logged, so hours are not known")
+    gpus, whence = _gpus(run)
+    if gpus is None:
+        says += f": {share * hours:.3g} of {hours:.3g} hours (step time as logged); --gpus turns them into GPU-hours"
+        return Cost(share, None, None, says)
+    spent = share * hours * gpus
+    says += f": {spent:.3g} of {hours * gpus:.3g} GPU-hours ({gpus:g} GPUs {whence}, step time as logged)"
+    money = None if gpu_hour_price is None else spent * gpu_hour_price
+    if money is not None:
+        says += f", {money:,.0f} at {gpu_hour_price:g} a GPU-hour"
+    return Cost(share, spent, money, says)
+
+
+def _steps(run: Run) -> float:
+    return float(run.steps[-1] - run.steps[0] + 1) if len(run.steps) else 0.0
+
+
+def _hours(run: Run, steps: float) -> float | None:
+    """Wall time of all logged steps by the mean logged step time; None without one."""
+    time = run.get("time.step")
+    if time is None or not len(time.finite):
+        return None
+    mean = float(np.mean(time.finite.values))
+    return mean * steps / 3600.0 if mean > 0 else None
+
+
+def _gpus(run: Run) -> tuple[float | None, str]:
+    per_node, nodes = run.number("gpus"), run.number("nodes")
+    if per_node is None or per_node <= 0:
+        return None, ""
+    return per_node * (nodes or 1.0), "as given" if run.knobs["gpus"].origin == "given" else "as configured"

@@ -1,0 +1,138 @@
+"""Where to go on from, and what a failure cost: only what the log, the disk and the user state, every assumption named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlclinic.diagnose import diagnose
+from rlclinic.model import Checkpoint, Column, Finding, Knob, Onset, Run, Severity
+from rlclinic.prognosis import cost, rollback
+from rlclinic.simulate import as_run, scenario
+
+STEPS = np.arange(1.0, 201.0)
+
+
+def run(**more: object) -> Run:
+    columns = {"reward.mean": Column("reward.mean", "reward", STEPS, np.full(200, 0.5))}
+    return replace(Run(columns=columns), **more)  # type: ignore[arg-type]
+
+
+def timed(seconds: float = 36.0, **more: object) -> Run:
+    base = run(**more)
+    step_time = Column("time.step", "step_time", STEPS, np.full(200, seconds))
+    return replace(base, columns={**base.columns, "time.step": step_time})
+
+
+def collapse(low: float = 150.0) -> Finding:
+    at = Onset(low + 2, low, low + 5)
+    return Finding(severity=Severity.CRITICAL, says="", check="sudden_collapse", onset=at)
+
+
+def saved(*steps: float) -> tuple[Checkpoint, ...]:
+    return tuple(Checkpoint(step, f"checkpoint-{step:g}") for step in steps)
+
+
+def test_the_last_checkpoint_before_the_onset() -> None:
+    found = rollback(collapse(), {"sudden_collapse": collapse()}, run(checkpoints=saved(50, 100, 150, 200)))
+    assert found is not None
+    assert (found.checkpoint, found.low) == ("checkpoint-100", 150.0)
+
+
+def test_no_checkpoint_is_old_enough() -> None:
+    found = rollback(collapse(), {"sudden_collapse": collapse()}, run(checkpoints=saved(160, 200)))
+    assert found is not None
+    assert found.checkpoint is None
+    assert "start anew" in found.says
+
+
+def test_only_an_interval_is_known() -> None:
+    every = {"save_every": Knob("save_every", 40, "save_steps", "config")}
+    found = rollback(collapse(), {"sudden_collapse": collapse()}, run(knobs=every))
+    assert found is not None
+    assert found.checkpoint is None
+    assert "step 120" in found.says
+
+
+def test_there_from_the_first_row() -> None:
+    found = rollback(collapse(1.0), {"sudden_collapse": collapse(1.0)}, run(checkpoints=saved(50)))
+    assert found is not None
+    assert found.checkpoint is None
+    assert "start anew" in found.says
+
+
+def test_the_earliest_mover_counts() -> None:
+    root = Finding(
+        severity=Severity.WARNING,
+        says="",
+        check="grad_spikes",
+        onset=Onset(90, 85, 95),
+        leads_to=("sudden_collapse",),
+    )
+    effect = replace(collapse(), because_of=("grad_spikes",))
+    findings = {"grad_spikes": root, "sudden_collapse": effect}
+    found = rollback(root, findings, run(checkpoints=saved(50, 100, 140)))
+    assert found is not None
+    assert found.checkpoint == "checkpoint-50"
+    assert rollback(effect, findings, run()) is None
+
+
+@pytest.mark.parametrize("check", ["zero_variance_all_right", "entropy_collapse", "truncation"])
+def test_lost_signal_goes_on_from_here(check: str) -> None:
+    one = Finding(severity=Severity.CRITICAL, says="", check=check, onset=Onset(100, 90, 110))
+    assert rollback(one, {check: one}, run(checkpoints=saved(50))) is None
+
+
+def test_money_needs_time_gpus_and_a_price() -> None:
+    dead = Finding(severity=Severity.CRITICAL, says="", check="zero_variance_all_right", wasted=0.5)
+    plain = cost(dead, run())
+    assert plain is not None
+    assert (plain.gpu_hours, plain.money) == (None, None)
+    assert "no step time" in plain.says
+    without = cost(dead, timed())
+    assert without is not None
+    assert without.gpu_hours is None
+    assert "--gpus" in without.says
+    given = timed().told(gpus=8)
+    told = cost(dead, given, gpu_hour_price=2.5)
+    assert told is not None
+    assert told.gpu_hours == pytest.approx(0.5 * 200 * 36 / 3600 * 8)
+    assert told.money == pytest.approx(2.5 * told.gpu_hours)
+    for assumption in ("8 GPUs as given", "step time as logged", "2.5 a GPU-hour"):
+        assert assumption in told.says
+
+
+def test_configured_nodes_multiply_and_given_gpus_replace_them() -> None:
+    knobs = {"gpus": Knob("gpus", 8, "n_gpus", "config"), "nodes": Knob("nodes", 2, "nnodes", "config")}
+    dead = Finding(severity=Severity.CRITICAL, says="", check="zero_variance_all_right", wasted=1.0)
+    both, given = cost(dead, timed(knobs=knobs)), cost(dead, timed(knobs=knobs).told(gpus=4))
+    assert both is not None
+    assert given is not None
+    assert both.gpu_hours == pytest.approx(32.0)
+    assert given.gpu_hours == pytest.approx(8.0)
+
+
+def test_what_only_distorts_costs_nothing() -> None:
+    for check in ("entropy_collapse", "kl_drift", "clip_saturation"):
+        assert cost(Finding(severity=Severity.CRITICAL, says="", check=check), timed()) is None
+
+
+def test_a_collapse_costs_the_steps_that_are_given_up() -> None:
+    one = collapse()
+    told = cost(replace(one, rollback=rollback(one, {one.check: one}, timed())), timed())
+    assert told is not None
+    assert told.wasted_share == pytest.approx(51 / 200)
+
+
+def test_a_diagnosis_carries_both() -> None:
+    sick = as_run(scenario("sudden_collapse", seed=2)).told(gpus=8, checkpoints=range(50, 401, 50))
+    root = diagnose(sick, gpu_hour_price=2.0).findings[0]
+    assert root.rollback is not None
+    assert root.rollback.checkpoint == "step 250"
+    assert root.cost is not None
+    assert root.cost.money is not None
+    assert 0.2 < root.cost.wasted_share < 0.5
+    healthy = diagnose(as_run(scenario("plain")).told(gpus=8), gpu_hour_price=2.0)
+    assert all(f.cost is None for f in healthy.findings)
