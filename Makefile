@@ -1,9 +1,10 @@
 # Every target makes its own environment from nothing in .venv; only python3 and make are needed.
 PYTHON ?= python3
 BIN := .venv/bin
+export OPENBLAS_NUM_THREADS = 1
 STAMP := .venv/.ready
 
-.PHONY: demo test acceptance lint docs schema snapshots bench clean
+.PHONY: demo test acceptance accuracy lint docs schema snapshots bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -18,6 +19,10 @@ test: $(STAMP) lint  ## every test, the measured error rates included
 
 acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetitions
 	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py
+	$(BIN)/python tools/measure.py --check
+
+accuracy: $(STAMP)  ## measure every check and write docs/accuracy.md (about three minutes of one core)
+	$(BIN)/python tools/measure.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

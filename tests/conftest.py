@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command does: on matrices this small threads only wait
+
 from collections.abc import Callable
 
 import pytest

@@ -29,6 +29,8 @@ ROW = {
 FORBIDDEN = {("checks", "names"), ("checks", "readers"), ("checks", "report"), ("report", "checks"), ("simulate", "checks"),
              ("report", "diagnose"), ("simulate", "stats")}  # fmt: skip
 LONGEST = 560
+SHARED = ("form", "readings", "groups", "rewards")
+"""Modules among the checks that are no check: the form of one, and what several of them read in the same way."""
 
 
 def modules() -> list[Path]:
@@ -76,13 +78,13 @@ def test_size_and_first_sentence(path: Path) -> None:
     lines = text.count("\n")
     assert text.startswith('"""'), "a module starts with one sentence that says what it is for"
     assert lines <= LONGEST, f"{lines} lines"
-    if path.parent.name == "checks" and path.stem not in ("__init__", "form", "readings"):
+    if path.parent.name == "checks" and path.stem not in ("__init__", *SHARED):
         assert lines <= 125, f"a check of {lines} lines"
     assert path.stem not in ("utils", "helpers", "common", "base", "core", "manager", "engine")
 
 
 def test_the_list_of_checks_is_the_folder() -> None:
-    folder = {p.stem for p in (SOURCE / "checks").glob("*.py")} - {"__init__", "form", "readings"}
+    folder = {p.stem for p in (SOURCE / "checks").glob("*.py")} - {"__init__", *SHARED}
     listed = {one.name for one in CHECKS}
     assert folder == listed, f"add to CHECKS in checks/__init__.py: {sorted(folder - listed)}"
     assert {p.stem for p in (SOURCE / "checks").glob("*.toml")} == listed

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-import rlclinic
 from rlclinic import assess, diagnose
 from rlclinic.errors import BadRequest, UnknownName
 from rlclinic.model import Diagnosis, Severity
@@ -139,7 +140,9 @@ def test_a_mean_over_tokens_need_not_be_zero(seed: int) -> None:
 
 
 def test_most_groups_dead_is_seen_by_their_share_not_by_the_deviation() -> None:
-    rows = course(1, advantage__std=np.full(120, 0.43), reward__mean=0.9 + 0.02 * X, group__zero_var_frac=0.70 + 0.11 * X)
+    rows = course(
+        1, advantage__std=np.full(120, 0.43), reward__mean=0.9 + 0.02 * X, group__zero_var_frac=0.70 + 0.11 * X
+    )
     found = judged(rows, knobs={"group_size": 8})
     assert "zero_variance_all_right" in loud(found)
 
@@ -152,7 +155,9 @@ def test_one_row_judges_states_only() -> None:
     assert not loud(found)
     assert found.verdict.severity == "undecided"
     assert found.run.excerpt
-    sick = assess({"reward.mean": 0.99, "reward.max": 1.0, "reward.min": 0.0, "advantage.std": 0.0, "entropy.mean": 0.004})
+    sick = assess(
+        {"reward.mean": 0.99, "reward.max": 1.0, "reward.min": 0.0, "advantage.std": 0.0, "entropy.mean": 0.004}
+    )
     assert {"zero_variance_all_right", "reward_saturated", "entropy_collapse"} <= loud(sick)
 
 
@@ -204,6 +209,16 @@ def test_the_same_checks_and_limits_as_a_log_of_the_same_rows() -> None:
     assert "entropy_collapse" not in loud(strict)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_window_is_not_the_beginning_of_the_run(seed: int) -> None:
+    rows = course(seed, kl__ref=0.02 + 0.01 * X, reward__mean=0.50 + 0.08 * X)
+    for row in rows:
+        row["step"] += 400
+    found = judged(rows)
+    assert not loud(found)
+    assert "reference_wrong" not in said(found)
+
+
 @pytest.mark.parametrize(
     ("history", "present", "steps"),
     [
@@ -245,6 +260,9 @@ def test_unknown_names() -> None:
         assess({"reward.mean": 0.1}, limits={"entropy_colapse": {}})
 
 
-def test_the_public_name_is_lazy() -> None:
-    assert "assess" in dir(rlclinic)
-    assert rlclinic.assess is assess
+@pytest.mark.parametrize("first", ["from rlclinic import assess, diagnose", "import rlclinic.cli, rlclinic.assess"])
+def test_public_names_stand_before_modules_of_the_same_name(first: str) -> None:
+    code = f"{first}\nimport rlclinic\nprint(callable(rlclinic.diagnose), callable(rlclinic.assess), dir(rlclinic))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("True True")
+    assert "'assess'" in done.stdout

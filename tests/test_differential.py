@@ -8,7 +8,7 @@ import pytest
 from rlclinic.checks import BY_NAME, CHECKS
 from rlclinic.diagnose import diagnose
 from rlclinic.differential import ancestors, descendants, order, rivalled, told_apart
-from rlclinic.model import Finding, Onset, Run, Severity
+from rlclinic.model import Finding, Onset, Severity
 from rlclinic.simulate import as_run, scenario
 
 
@@ -48,12 +48,12 @@ def test_of_two_as_grave_a_symptom_is_told_last() -> None:
 
 
 def test_rivals_name_each_other_and_say_what_would_decide() -> None:
-    found = rivalled(order([finding("truncation"), finding("entropy_rise"), finding("reward_decline")]), Run())
+    found = rivalled(order([finding("truncation"), finding("entropy_rise"), finding("reward_decline")]))
     roots = {f.check: f for f in found if not f.because_of}
     for f in roots.values():
         for other in f.rivals:
             assert f.check in roots[other].rivals
-            ask = told_apart(f.check, other, Run())
+            ask = told_apart(f.check, other)
             assert not ask or ask in f.would_decide
     assert all(not f.rivals for f in found if f.because_of)
 
@@ -62,8 +62,8 @@ def test_rivals_name_each_other_and_say_what_would_decide() -> None:
 def test_a_measurement_that_decides_is_found_from_either_side(one: object) -> None:
     name = one.name  # type: ignore[attr-defined]
     for other, ask in BY_NAME[name].rivals.items():
-        assert told_apart(name, other, Run()) == ask
-        assert told_apart(other, name, Run()) in (ask, BY_NAME[other].rivals.get(name, ask))
+        assert told_apart(name, other) == ask
+        assert told_apart(other, name) in (ask, BY_NAME[other].rivals.get(name, ask))
 
 
 @pytest.mark.parametrize("name", ["truncation", "nan_inf", "sudden_collapse", "never_eos"])

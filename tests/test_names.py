@@ -54,6 +54,23 @@ def meaning(key: str, framework: Framework | None, **known: Scalar) -> str | Non
         ("openrlhf", "group_reward_std", "reward.group_std"),
         ("openrlhf", "rollout/reward_std", "reward.std"),
         ("unsloth", "clip_ratio/high_mean", "clip.high_frac"),
+        ("nemo_rl", "kl_penalty", "kl.ref"),
+        ("nemo_rl", "gen_kl_error", "mismatch.kl"),
+        ("nemo_rl", "truncation_rate", "length.truncated_frac"),
+        ("prime_rl", "mismatch_kl/all/mean", "mismatch.kl_k3"),
+        ("prime_rl", "is_masked/mean", "mask.frac"),
+        ("skyrl", "policy/response_length", "length.total.max"),
+        ("skyrl", "reward/avg_raw_reward", "reward.mean"),
+        ("slime", "rollout/raw_reward", "reward.mean"),
+        ("slime", "rollout/rewards", "reward.shaped.mean"),
+        ("slime", "entropy_loss", "entropy.mean"),
+        ("slime", "rollout/zero_std/count_0.0", "group.zero_var_count"),
+        ("areal", "ppo_actor/update/approx_kl/avg", "kl.old_new"),
+        ("areal", "grpo_actor/task_reward/avg", "reward.mean"),
+        ("open_instruct", "val/stop_rate", "length.stop_frac"),
+        ("open_instruct", "objective/kl2_avg", "kl.ref"),
+        ("open_instruct", "global_step", "progress.samples"),
+        ("tinker", "env/all/by_group/frac_mixed", "group.mixed_frac"),
     ],
 )
 def test_keys_that_sound_like_something_else(framework: str, key: str, metric: str) -> None:
@@ -103,10 +120,49 @@ def test_a_constant_zero_is_explained() -> None:
     assert getattr(names.translate("actor/kl_loss", of("verl"), {}), "zero", None) == "not_measured"
 
 
-def test_percent_becomes_a_share() -> None:
-    told = names.translate("dynamic_filtering_pass_rate", of("openrlhf"), {})
+@pytest.mark.parametrize(
+    ("framework", "key", "scale"),
+    [
+        ("openrlhf", "dynamic_filtering_pass_rate", 0.01),
+        ("nemo_rl", "baseline_reward/pct_1", 0.01),
+        ("nemo_rl", "masked_correct_pct", 1.0),
+        ("prime_rl", "perf/mfu", 0.01),
+        ("open_instruct", "batch/filtered_prompts_pct", 1.0),
+        ("slime", "rollout/log_probs", -1.0),
+        ("areal", "ppo_actor/update/approx_kl/avg", -1.0),
+    ],
+)
+def test_units_and_signs_are_turned(framework: str, key: str, scale: float) -> None:
+    told = names.translate(key, of(framework), {})
     assert isinstance(told, names.Meaning)
-    assert told.scale == 0.01
+    assert told.scale == scale
+
+
+@pytest.mark.parametrize(
+    ("framework", "key", "metric"),
+    [
+        ("prime_rl", "train/all/all/policy/reward/mean", "reward.mean"),
+        ("prime_rl", "train/math/effective/policy/reward/mean", "reward.mean"),
+        ("prime_rl", "eval/aime/all/policy/avg@4", "eval.score"),
+        ("skyrl", "eval/gsm8k/avg_score", "eval.score"),
+        ("slime", "eval/aime", "eval.score"),
+        ("slime", "eval/aime-truncated_ratio", "eval.truncated_frac"),
+        ("nemo_rl", "validation/accuracy", "eval.score"),
+        ("areal", "eval-rollout/reward", "eval.score"),
+        ("open_instruct", "eval/scores", "eval.score"),
+        ("open_instruct", "objective/gsm8k_reward", "reward.component.mean"),
+    ],
+)
+def test_families_of_keys(framework: str, key: str, metric: str) -> None:
+    assert meaning(key, of(framework)) == metric
+
+
+def test_the_whole_run_wins_over_one_environment() -> None:
+    whole = names.translate("train/all/all/policy/reward/mean", of("prime_rl"), {})
+    part = names.translate("train/math/all/policy/reward/mean", of("prime_rl"), {})
+    assert isinstance(whole, names.Meaning)
+    assert isinstance(part, names.Meaning)
+    assert whole.rank < part.rank
 
 
 def test_plain_words_without_a_framework() -> None:
@@ -219,6 +275,13 @@ def test_evaluation_keys_stay_apart_from_training() -> None:
         ([*TRL_KEYS, "global_step/max_steps", "memory(GiB)"], "ms_swift"),
         (VERL_KEYS, "verl"),
         (["policy_loss", "actor_lr", "kl", "reward", "return", "response_length"], "openrlhf"),
+        (["train/reward", "train/probs_ratio", "train/probs_ratio_clamped", "train/loss"], "nemo_rl"),
+        (["mismatch_kl/all/mean", "entropy/all/mean", "optim/grad_norm", "time/wait_for_batch"], "prime_rl"),
+        (["policy/policy_entropy", "reward/avg_raw_reward", "loss/avg_final_rewards"], "skyrl"),
+        (["train/pg_loss", "train/pg_clipfrac", "train/entropy_loss", "train/ppo_kl", "train/grad_norm"], "slime"),
+        (["ppo_actor/task_reward/avg", "ppo_actor/update/grad_norm"], "areal"),
+        (["scores", "val/stop_rate", "val/sequence_lengths", "policy/clipfrac_avg", "lr"], "open_instruct"),
+        (["env/all/reward/total", "optim/kl_sample_train_v1", "progress/batch"], "tinker"),
     ],
 )
 def test_dialects_are_told_apart(keys: list[str], name: str) -> None:
@@ -322,6 +385,14 @@ def test_one_flag_with_two_values_keeps_the_other_value() -> None:
         ("verl", "scale_rewards", "none", "algorithm.norm_adv_by_std_in_grpo=False"),
         ("ms_swift", "log_entropy", True, "--log_entropy true"),
         ("openrlhf", "dynamic_sampling", True, "--algo.dynamic_filtering_enable"),
+        ("nemo_rl", "mask_truncated", True, "grpo.overlong_filtering=True"),
+        ("prime_rl", "router_replay", True, "trainer.enable_router_replay=true"),
+        ("prime_rl", "lr_schedule", "constant", 'trainer.scheduler.type="constant"'),
+        ("skyrl", "loss_aggregation", "token-mean", "trainer.algorithm.loss_reduction=token_mean"),
+        ("slime", "kl_in_loss", True, "--use-kl-loss"),
+        ("slime", "scale_rewards", "none", "--disable-grpo-std-normalization"),
+        ("areal", "resume", "on", "recover.mode=auto"),
+        ("open_instruct", "dynamic_sampling", True, "--active_sampling true"),
     ],
 )
 def test_spelling(framework: str, knob: str, value: Scalar, text: str) -> None:

@@ -45,7 +45,7 @@ def test_no_checkpoint_is_old_enough() -> None:
     found = rollback(collapse(), {"sudden_collapse": collapse()}, run(checkpoints=saved(160, 200)))
     assert found is not None
     assert found.checkpoint is None
-    assert "start anew" in found.says
+    assert "the start" in found.says
 
 
 def test_only_an_interval_is_known() -> None:
@@ -60,7 +60,15 @@ def test_there_from_the_first_row() -> None:
     found = rollback(collapse(1.0), {"sudden_collapse": collapse(1.0)}, run(checkpoints=saved(50)))
     assert found is not None
     assert found.checkpoint is None
-    assert "start anew" in found.says
+    assert "the start" in found.says
+
+
+def test_an_onset_that_may_be_early_asks_for_an_evaluation() -> None:
+    one = Finding(severity=Severity.CRITICAL, says="", check="sudden_collapse", onset=Onset(120, 1, 130))
+    found = rollback(one, {one.check: one}, run(checkpoints=saved(50, 100, 150)))
+    assert found is not None
+    assert found.checkpoint == "checkpoint-100"
+    assert "evaluate it first" in found.says
 
 
 def test_the_earliest_mover_counts() -> None:
@@ -123,7 +131,7 @@ def test_a_collapse_costs_the_steps_that_are_given_up() -> None:
     one = collapse()
     told = cost(replace(one, rollback=rollback(one, {one.check: one}, timed())), timed())
     assert told is not None
-    assert told.wasted_share == pytest.approx(51 / 200)
+    assert told.wasted_share == pytest.approx(49 / 200)
 
 
 def test_a_diagnosis_carries_both() -> None:

@@ -33,6 +33,7 @@ from rlclinic.simulate.shapes import Move, Shape, Spikes, autoregressive, series
 
 NOT_IN_A_LOG = {
     "language_mixing": "only the saved answers show scripts",
+    "environment_tokens_trained": "only a setting or saved answers show the loss mask",
     "train_deploy_gap": "the deployed stack writes no training log",
 }
 """Checks without a simulated run, with the reason."""

@@ -93,6 +93,7 @@ def test_remedies_hold_together() -> None:
         assert told.says
         assert told.risk
         assert told.confirm
+        assert told.needs in names.NEEDS
         for turn in told.set:
             assert names.knob(turn.knob).says
             assert not turn.like or names.knob(turn.like).says
@@ -111,10 +112,24 @@ def test_every_framework_spells_or_refuses_every_remedy(name: str) -> None:
     for id in names.remedies():
         told = names.remedy(id, framework)
         for turn in told.set:
-            row = names.spell(turn.knob, framework)
-            assert row or told.unavailable or told.writes, f"{name}: {id} needs {turn.knob}"
-    for id in names.load(name).remedies:
+            assert names.spell(turn.knob, framework), f"{name}: {id} needs {turn.knob}"
+    for id, own in names.load(name).remedies.items():
         assert id in names.remedies(), id
+        assert set(own) <= {"says", "set", "needs", "writes", "note", "since", "unavailable"}, id
+        assert not ("unavailable" in own and own.get("writes")), id
+        assert not own.get("since") or release(own["since"]), id
+        for changed in own.get("set", {}):
+            assert changed in names.load(name).knobs, f"{name}: {id} sets {changed}, which has no row"
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_settings_have_one_row_for_each_version(name: str) -> None:
+    for group in names.load(name).knobs.values():
+        for row in group:
+            assert not row.renamed or row.aliases, row
+            assert not row.before or row.since, row
+            for version in (row.since, row.until, row.renamed):
+                assert not version or re.fullmatch(r"\d+\.\d+(\.\d+)?", version), row
 
 
 def test_references_are_well_formed() -> None:

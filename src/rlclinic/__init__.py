@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -54,12 +56,24 @@ __all__ = [
 ]
 
 
+class _Package(ModuleType):
+    """Keeps the functions ``diagnose`` and ``assess`` in front of the modules of the same name: Python sets a submodule
+    as an attribute of its package whenever anything imports it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        public = name in _HOME and isinstance(value, ModuleType)
+        super().__setattr__(name, getattr(value, name) if public else value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> object:
     """Public names are loaded on first use, so that ``import rlclinic`` and ``--help`` stay free of numpy."""
     if name not in _HOME:
         raise AttributeError(f"module 'rlclinic' has no attribute {name!r}")
     found = getattr(import_module(f"rlclinic.{_HOME[name]}"), name)
-    globals()[name] = found  # a submodule of the same name ("diagnose") would otherwise hide the function
+    globals()[name] = found
     return found
 
 

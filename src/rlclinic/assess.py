@@ -34,6 +34,9 @@ def assess(
     (None where a row lacks the key; a NaN is one that the trainer logged). ``knobs`` are settings in either spelling;
     they need not be complete, so no default is assumed beside them. ``framework`` is a name or ``name@version``.
 
+    Rows state their steps (``step``, ``global_step``) or are counted from 1; a rolling window has to state them, so that
+    its first row is not taken for the first of the run.
+
     Without history only states are judged, as in a paste of one line; trends and comparisons need about 100 rows of it.
     A metric that is absent proves nothing while there are so few rows that only states are judged. Raises BadRequest,
     and UnknownName for a framework, check or limit that does not exist.

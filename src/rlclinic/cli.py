@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SEVERITIES = ("info", "warning", "critical")
 FORMATS = ("terminal", "json", "markdown")
+CHANGES = ("args", "yaml", "patch")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -170,6 +171,36 @@ def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] =
 
 
 @cli.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--as", "form", type=click.Choice(CHANGES), default="args", show_default=True, help="How to write them.")
+@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
+@click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
+@click.option("--all", "everything", is_flag=True, help="Every change of every finding, not the first of each root.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+def prescribe(
+    sources: tuple[str, ...],
+    form: Any,
+    framework: str | None,
+    configs: tuple[Path, ...],
+    everything: bool,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Only the changes that a diagnosis asks for: as arguments, as YAML, or as a diff of the configuration file."""
+    from rlclinic.diagnose import diagnose as examine_run
+    from rlclinic.prescribe import configurations, patch
+    from rlclinic.readers import read
+
+    with _busy(sources):
+        run = read(sources, framework=framework, config=configs)
+    inputs = [Path(source) for source in sources if source != "-"]
+    files = configurations([*configs, *inputs])
+    text = patch(examine_run(run), form, everything=everything, configs=files)
+    _write(text, output, force, [*inputs, *configs, *(Path(source.path) for source in run.sources)])
+
+
+@cli.command()
 @click.argument("name")
 @click.option("--framework", metavar="NAME", help="Spell settings for this trainer.")
 def explain(name: str, framework: str | None) -> None:
@@ -254,7 +285,9 @@ def demo(
 @click.option("--log-every", default=1, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
-@click.option("--config-output", type=click.Path(path_type=Path, dir_okay=False), help="Write its settings to this file.")
+@click.option(
+    "--config-output", type=click.Path(path_type=Path, dir_okay=False), help="Write its settings to this file."
+)
 @click.option("--force", is_flag=True, help="Let existing files be replaced.")
 def simulate(
     scenario: str,

@@ -13,6 +13,7 @@ import numpy as np
 
 from rlclinic import names, vitals
 from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, examine
+from rlclinic.checks.form import ROLLOUTS
 from rlclinic.differential import MEASUREMENT, ancestors, order, rivalled
 from rlclinic.errors import BadTable, UnknownName, nearest
 from rlclinic.model import Diagnosis, Evidence, Examination, Finding, Note, Run, Severity, Strength, Verdict
@@ -51,7 +52,7 @@ def diagnose(
     examinations = weigh(outcome for outcome, _ in outcomes)
     notes = {note.id: note for note in reassurances(run)} | {note.id: note for _, left in outcomes for note in left}
     found = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]
-    by_check = {finding.check: finding for finding in rivalled(order(found), run)}
+    by_check = {finding.check: finding for finding in rivalled(order(found))}
     for name, finding in by_check.items():
         by_check[name] = _complete(finding, by_check, run, gpu_hour_price)
     ordered = list(by_check.values())
@@ -227,7 +228,13 @@ def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]
             key = names.key_for(metric, run.framework) if run.framework is not None else None
             if key is not None:
                 lines.append(f"{title}: log {key}")
-    return tuple(lines[:MOST_TO_LOG])
+    lines = lines[:MOST_TO_LOG]
+    if any(ROLLOUTS in e.missing for e in checks) and run.knob("log_completions") is not True and not run.excerpt:
+        told = names.remedy("log_completions", run.framework)
+        row = names.spell("log_completions", run.framework)
+        writes = told.writes or ("" if row is None else names.write("log_completions", True, run.framework))
+        lines += [f"sampled answers: {writes}"] if writes and not told.unavailable else []
+    return tuple(lines)
 
 
 def read_limits(path: Path) -> dict[str, dict[str, Any]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from rlclinic import names
 from rlclinic.checks import BY_NAME
-from rlclinic.model import Finding, Run, Severity
+from rlclinic.model import Finding, Severity
 
 MEASUREMENT = "measurement"
 """Family of the checks that speak of the log rather than of the run."""
@@ -85,30 +84,23 @@ def _reached(name: str, edges: Mapping[str, tuple[str, ...]]) -> set[str]:
     return seen
 
 
-def rivalled(ordered: Iterable[Finding], run: Run) -> list[Finding]:
-    """The ordered findings, with roots that explain the same consequence named as each other's rivals, and with the
-    measurement that would tell such a pair apart."""
+def rivalled(ordered: Iterable[Finding]) -> list[Finding]:
+    """The ordered findings, with roots that explain the same consequence and are hard to tell apart named as each
+    other's rivals, and with the measurement that decides between them."""
     listed = list(ordered)
     findings = {f.check: f for f in listed}
-    roots = [f.check for f in listed if not f.because_of and f.leads_to and (f.severity or 0) >= Severity.WARNING]
+    roots = [f.check for f in listed if not f.because_of and (f.severity or 0) >= Severity.WARNING]
     reach = {name: descendants(name, findings) for name in roots}
     told = []
     for finding in listed:
         mine = reach.get(finding.check, set())
-        rivals = tuple(other for other in roots if other != finding.check and reach[other] & mine)
-        asks = [ask for other in rivals if (ask := told_apart(finding.check, other, run))]
-        told.append(replace(finding, rivals=rivals, would_decide=tuple(dict.fromkeys([*finding.would_decide, *asks]))))
+        apart = {other: told_apart(finding.check, other) for other in roots if reach[other] & mine}
+        rivals = {other: ask for other, ask in apart.items() if ask and other != finding.check}
+        asks = dict.fromkeys([*finding.would_decide, *rivals.values()])
+        told.append(replace(finding, rivals=tuple(rivals), would_decide=tuple(asks)))
     return told
 
 
-def told_apart(one: str, other: str, run: Run) -> str:
-    """The measurement that separates two failures: the one their tables name, else a series that either of them could
-    use and this log lacks; empty when neither exists."""
-    for a, b in ((one, other), (other, one)):
-        if b in BY_NAME[a].rivals:
-            return BY_NAME[a].rivals[b]
-    for check in (one, other):
-        for metric in BY_NAME[check].uses:
-            if "|" not in metric and metric not in run and metric in names.metrics():
-                return f"{names.metric(metric).title}: it tells {one} from {other}"
-    return ""
+def told_apart(one: str, other: str) -> str:
+    """The measurement that separates two failures, as the table of either names it; empty when neither does."""
+    return BY_NAME[one].rivals.get(other) or BY_NAME[other].rivals.get(one) or ""

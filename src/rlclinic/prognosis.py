@@ -8,7 +8,7 @@ import numpy as np
 
 from rlclinic.checks import BY_NAME
 from rlclinic.differential import descendants
-from rlclinic.model import Cost, Finding, Rollback, Run, Severity
+from rlclinic.model import Cost, Finding, Onset, Rollback, Run, Severity
 
 
 def rollback(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Rollback | None:
@@ -28,28 +28,34 @@ def rollback(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Rol
     if not dated:
         return None
     first = min(dated, key=lambda onset: (onset.low, onset.step))
+    checkpoint, where = _whence(first, run)
+    return Rollback(first.step, first.low, first.high, checkpoint, f"go on from {where}")
+
+
+def _whence(first: Onset, run: Run) -> tuple[str | None, str]:
+    """(checkpoint, or None where none is known; in words from where to go on) for an illness of this onset."""
     begins = float(run.steps[0]) if len(run.steps) else 0.0
-    if first.low <= begins:
-        says = "it was there from the first row on: start anew once the cause is mended"
-        return Rollback(first.step, first.low, first.high, None, says)
-    before = [saved for saved in run.checkpoints if saved.step < first.low]
-    if before:
-        saved = max(before, key=lambda one: one.step)
-        name = saved.path or f"the checkpoint of step {saved.step:g}"
-        return Rollback(first.step, first.low, first.high, saved.path or f"step {saved.step:g}", f"go on from {name}")
+    if first.step <= begins:
+        return None, "the start, once the cause is mended: it was there from the first row on"
+    unsure = f"; the onset may lie as early as step {first.low:g}, so evaluate it first"
+    sure = [saved for saved in run.checkpoints if saved.step < first.low]
+    likely = [saved for saved in run.checkpoints if saved.step < first.step]
+    if sure or likely:
+        saved = max(sure or likely, key=lambda one: one.step)
+        name = saved.path or f"step {saved.step:g}"
+        return name, f"{name}{'' if sure else unsure}"
     if run.checkpoints:
-        says = f"no checkpoint is older than step {first.low:g} (the first is of step {run.checkpoints[0].step:g})"
-        return Rollback(first.step, first.low, first.high, None, f"{says}: start anew, and save more often")
-    every = run.number("save_every")
-    says = f"go on from the last checkpoint before step {first.low:g}"
-    if every is not None and every > 0:
-        due = every * ((first.low - 1) // every)
-        says += (
-            f"; by its interval of {every:g} that is step {due:g}"
-            if due > 0
-            else f"; its interval of {every:g} saved none"
+        return (
+            None,
+            f"the start: the oldest checkpoint, of step {run.checkpoints[0].step:g}, is too young; save more often",
         )
-    return Rollback(first.step, first.low, first.high, None, says)
+    every = run.number("save_every")
+    if every is None or every <= 0:
+        return None, f"the last checkpoint before step {first.step:g}" + (unsure if first.low <= begins else "")
+    due = every * ((first.low - 1) // every)
+    if due <= 0:
+        return None, f"the start: with a checkpoint every {every:g} steps none lies before step {first.low:g}"
+    return None, f"the last checkpoint before step {first.low:g}; with one every {every:g} steps that of step {due:g}"
 
 
 def cost(finding: Finding, run: Run, *, gpu_hour_price: float | None = None) -> Cost | None:
@@ -63,8 +69,8 @@ def cost(finding: Finding, run: Run, *, gpu_hour_price: float | None = None) -> 
     total = _steps(run)
     share, lost = finding.wasted, "of the answers sampled in the logged steps carried no gradient"
     if share is None and finding.rollback is not None and total > 0:
-        share = min(1.0, max(0.0, (float(run.steps[-1]) - finding.rollback.low + 1) / total))
-        lost = f"of the {total:g} logged steps came after step {finding.rollback.low:g} and have to be given up"
+        share = min(1.0, max(0.0, (float(run.steps[-1]) - finding.rollback.step + 1) / total))
+        lost = f"of the {total:g} logged steps came after step {finding.rollback.step:g} and have to be given up"
     elif BY_NAME[finding.check].resume == "before":
         lost = f"of the {total:g} logged steps taught nothing"
     if not share or not 0.0 < share <= 1.0:

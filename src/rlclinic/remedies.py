@@ -28,8 +28,7 @@ def prescribe(ids: Iterable[str], run: Run) -> tuple[Prescription, ...]:
         if idle:
             inert.append(_told(remedy, note=f"would do nothing here: {idle}"))
         elif missing:
-            note = remedy.note if remedy.note and not remedy.unavailable else ""
-            unavailable.append(_told(remedy, note="; ".join(text for text in (missing, note) if text)))
+            unavailable.append(_told(remedy, note=missing))
         elif changes or not remedy.set:
             ready.append(replace(_told(remedy, note=_caveats(remedy, changes, run)), changes=changes, applies=True))
     return (*ready, *unavailable, *inert)
@@ -191,7 +190,8 @@ def _no_critic(run: Run) -> str:
 def _no_tools(run: Run) -> str:
     turns, limit = run.get("agent.turns.max") or run.get("agent.turns.mean"), run.number("max_turns")
     conversing = turns is not None and bool((turns.finite.values > 2).any())
-    if run.excerpt or conversing or "agent.tool_calls.mean" in run or (limit is not None and limit > 1):
+    seen = conversing or "agent.tool_calls.mean" in run or (limit is not None and limit > 1)
+    if seen or run.excerpt or "reward.mean" not in run:
         return ""
     return "the log shows no tools and no further turns"
 

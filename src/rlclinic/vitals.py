@@ -17,8 +17,8 @@ _FLAT = 1e-6
 
 
 def complete(run: Run) -> Run:
-    """``run`` without the series that cannot be true, and with reward-part weights, the attainable reward range and
-    ``group.all_dead`` added where they follow."""
+    """``run`` without the series that cannot be true, and with reward-part weights, the attainable reward range,
+    ``group.all_dead`` and a missing share of cut answers added where they follow."""
     wrong = impossible(run.columns)
     if wrong:
         columns = {metric: column for metric, column in run.columns.items() if metric not in wrong}
@@ -27,8 +27,8 @@ def complete(run: Run) -> Run:
     run = replace(run, components=_weighted(run))
     run = replace(run, reward_range=run.reward_range or reward_range(run))
     run = replace(run, seams={**dict.fromkeys(warm_ups(run), WARM_UP), **run.seams})
-    dead = all_dead(run)
-    return run if dead is None else replace(run, columns={**run.columns, "group.all_dead": dead})
+    found = {"group.all_dead": all_dead(run), "length.truncated_frac": run.get("length.truncated_frac") or all_cut(run)}
+    return replace(run, columns={**run.columns, **{metric: one for metric, one in found.items() if one is not None}})
 
 
 # ---------------------------------------------------------------- resumes that only the learning rate betrays
@@ -46,7 +46,7 @@ def warm_ups(run: Run) -> list[float]:
         return []
     c = rate.finite
     high = c.values[:-1] >= 0.3 * c.values.max(initial=0.0)
-    fell = np.flatnonzero(high & (c.values[1:] < 0.2 * c.values[:-1])) + 1
+    fell = np.flatnonzero(high & (c.values[1:] < 0.5 * c.values[:-1])) + 1
     reach = _NEAR * float(np.median(np.diff(c.steps))) if len(c) > 1 else 0.0
     found = [float(c.steps[k]) for k in fell[:5] if schedule_again(c, float(c.steps[k]))]
     return [step for step in found if not any(abs(step - at) <= reach for at in run.seams)]
@@ -153,13 +153,13 @@ def _denied(share: Column, columns: Mapping[str, Column]) -> str | None:
             continue
         a, b = spread.finite, share.finite
         _, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
-        flat = np.abs(a.values[i]) < _FLAT
+        flat = (a.values[i] > 0) & (a.values[i] < _FLAT)
         false = flat & (b.values[j] < 1.0 - _SLACK)
         if false.any() and false.sum() >= 0.5 * flat.sum():
             least = float(b.values[j][false].min())
             return (
-                f"is {least:.3g} in rows whose answers all earned the same ({spread.key} below {_FLAT:g}, {false.sum()} of "
-                f"{len(i)} rows), where it must be 1: a tolerance takes rounding for a spread"
+                f"is {least:.3g} in {false.sum()} rows whose answers all earned the same, where it must be 1: "
+                f"rounding ({spread.key} {a.values[i][false].max():.1g}) counts as a spread"
             )
     return None
 
@@ -202,7 +202,7 @@ def updates(run: Run) -> tuple[bool | None, str]:
     apart = run.get("kl.old_new")
     if apart is not None and len(apart.finite) >= 5 and not apart.rounded_zero and not apart.finite.values.any():
         return True, f"{apart.key} is exactly 0 in every row"
-    if run.knob("sampler_correction") not in (None, False, "off", "none"):
+    if run.knob("sampler") is not False and run.knob("sampler_correction") not in (None, False, "off", "none"):
         return None, "importance weights for the sampler may move the ratio"
     whole = (pieces is not None and accumulated is not None) or (alike and batch is not None and piece is not None)
     if passes == 1 and whole:
@@ -265,6 +265,31 @@ def _learn_constant(run: Run, learn: Callable[[Floats, Floats, str], None]) -> N
     steps, reward, norm = run.paired("reward.mean", "grad.norm")
     if len(steps) >= 2 and np.ptp(reward) == 0 and not norm.any() and not run["grad.norm"].rounded_zero:
         learn(steps, np.ones(len(steps)), f"{run['reward.mean'].key} and {run['grad.norm'].key}")
+
+
+ALIKE = 5
+"""Rows in a row that must show one and the same whole mean length before it is taken for the limit (ours)."""
+
+
+def all_cut(run: Run) -> Column | None:
+    """1.0 in rows where every answer must have been cut, 0.0 elsewhere; None when no row shows it.
+
+    A mean length that is a whole number, the largest of the run, and the same for ``ALIKE`` rows and more can only be a
+    limit that every answer reaches; the longest answer, where logged, is then no longer.
+    """
+    mean, longest = run.get("length.response.mean"), run.get("length.response.max")
+    if mean is None or len(mean.finite) <= ALIKE or mean.resolution > 0.1:
+        return None
+    c = mean.finite
+    top = float(c.values.max())
+    at_top = c.values == top
+    changes = np.flatnonzero(np.diff(np.concatenate(([0], at_top.astype(int), [0]))))
+    if top < 2 or top % 1 or at_top.all() or int(np.diff(changes)[::2].max(initial=0)) < ALIKE:
+        return None
+    if longest is not None and len(longest.finite) and float(longest.finite.values.max()) > top:
+        return None
+    note = f"derived: all answers have exactly {top:g} tokens in these rows; other rows may hold cut answers too"
+    return Column("length.truncated_frac", mean.key, c.steps, at_top.astype(float), note=note)
 
 
 def least_dead(run: Run) -> Column | None:

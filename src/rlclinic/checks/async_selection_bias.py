@@ -15,9 +15,10 @@ A few samples dropped after an evaluation, a checkpoint or a restart.
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import now, since
+from rlclinic.checks.readings import now
 from rlclinic.model import Column, Evidence, Finding, Floats, Run, Severity
 from rlclinic.stats.level import lower_bound
+from rlclinic.stats.shift import crossing
 
 _DROPS = ("offpolicy.dropped_frac", "offpolicy.dropped")
 
@@ -36,14 +37,14 @@ def async_selection_bias(run: Run, limits: Limits) -> Answer:
     rows = max(1, len(column) // (3 if run.short else 4))
     sure = lower_bound(share, rows * batch)
     severity = limits.grade("share", sure)
-    whole = float(np.mean(column.values))
+    whole, bound = float(np.mean(column.values)), limits.at("share", Severity.WARNING)
     return Finding(
         severity=severity,
         says=f"{share:.0%} of the finished samples are thrown away as too old"
         + ("; what takes long to finish is hardly trained" if severity is not None else ""),
         numbers={"share": share, "at_least": sure, "whole": whole},
         metrics=(column.metric,),
-        onset=since(column, limits.at("share", Severity.INFO), share) if severity is not None else None,
+        onset=crossing(column.steps, column.values, bound, above=True) if severity is not None else None,
         evidence=Evidence(share, None, f"{rows} rows of about {batch:.0f} samples, Wilson lower bound"),
         remedies=("staleness_limit", "pace_sampling"),
         would_decide=("lengths and tasks of the dropped samples beside those of the trained ones",) if severity else (),

@@ -52,7 +52,7 @@ def config_change_without_effect(run: Run, limits: Limits) -> Answer:
     return Finding(
         severity=clashes[0].severity if clashes else None,
         says="; ".join(clash.says for clash in clashes[:3]) or f"nothing contradicts the {len(known)} stated settings",
-        numbers={"clashes": float(len(clashes))},
+        numbers={"clashes": float(len(clashes)), "harm": float(any(c.severity > Severity.INFO for c in clashes))},
         onset=None if first is None else Onset(first, first, first),
         evidence=Evidence(float(len(clashes)), None, "configuration against what is logged"),
         remedies=tuple(dict.fromkeys(clash.cure for clash in clashes)),

@@ -13,8 +13,6 @@ The first 20 to 50 steps, when the value head is untrained. Returns that are all
 the ratio is then undefined however good the critic.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
@@ -24,7 +22,6 @@ from rlclinic.stats.level import late
 from rlclinic.stats.shift import crossing
 
 _CRITIC = ("value.explained_var", "value.mean", "value.loss", "grad.norm_critic")
-_CURES = ("critic_warmup", "gae_lambda", "critic_lr", "reward_normalise")
 
 
 @check(page=__doc__, uses=[*_CRITIC, "return.mean", "return.min", "return.max"], since="0.2")
@@ -41,15 +38,9 @@ def critic_failure(run: Run, limits: Limits) -> Answer:
     if explained is None and away is None:
         return Unexamined(("value.explained_var",), "neither explained variance nor values beside returns are logged")
     if float(run.steps[-1]) <= ready:
-        wide = away is not None and away.relative > limits.at("distance", Severity.WARNING)
-        return Finding(
-            severity=Severity.INFO if wide else None,
-            says=f"the critic is in its first {ready - first:.0f} steps"
-            + (f" and {away.says}" if wide and away is not None else "")
-            + ", as an untrained value head does: nothing to act on yet",
-            numbers={} if away is None else {"distance": away.size, "relative": away.relative},
-            metrics=present,
-        )
+        wide = away is not None and limits.grade("distance", away[0]) is not None
+        says = f"in its first {ready - first:.0f} steps the critic " + (away[1] if wide and away else "is untrained")
+        return Finding(Severity.INFO if wide else None, f"{says}: nothing to act on yet", metrics=present)
     explained, away = _explained(run, ready, limits), _distance(run, ready)
     severity, says, onset, level = None, "the values lie near the returns", None, 0.0
     if explained is not None:
@@ -61,20 +52,19 @@ def critic_failure(run: Run, limits: Limits) -> Answer:
         sure = run.short or mean_interval(hampel(tail), level=0.95, sides="upper").high < 0 or bool((tail < 0).all())
         severity = limits.grade("explained", level) if sure else None
         onset = crossing(explained.steps, explained.values, 0.0, above=False) if severity is not None else None
-    if away is not None and (graded := limits.grade("distance", away.relative)) is not None:
-        says = f"{says}; it {away.says}" if explained is not None else f"the critic {away.says}"
+    if away is not None and (graded := limits.grade("distance", away[0])) is not None:
+        says = f"{says}; it {away[1]}" if explained is not None else f"the critic {away[1]}"
         severity = max(severity or graded, graded)
     return Finding(
         severity=severity,
         says=says,
-        numbers={
-            **({} if explained is None else {"explained": level}),
-            **({} if away is None else {"distance": away.size, "relative": away.relative}),
-        },
-        metrics=(*present, *(m for m in ("return.mean",) if m in run)),
+        numbers={} if explained is None else {"explained": level},
+        metrics=present,
         onset=onset,
-        evidence=Evidence(level if away is None else away.relative, None, "late level against a limit"),
-        remedies=_CURES,
+        evidence=Evidence(
+            level if explained is not None or away is None else away[0], None, "late level against a limit"
+        ),
+        remedies=("critic_warmup", "gae_lambda", "critic_lr", "reward_normalise"),
         would_decide=("the critic alone on a frozen policy for 50 steps: does it explain more?",) if severity else (),
     )
 
@@ -114,26 +104,15 @@ def _explained(run: Run, ready: float, limits: Limits) -> Column | None:
         return None
     c = column.finite.since(ready)
     steps, most, least = run.paired("return.max", "return.min")
-    if len(steps):
-        spread = most - least
-        alike = steps[spread <= limits["alike"] * max(float(spread.max()), 1e-12)]
-        keep = ~np.isin(c.steps, alike)
-        c = Column(c.metric, c.key, c.steps[keep], c.values[keep])
-    return c if len(c) else None
+    alike = steps[most - least <= limits["alike"] * max(float((most - least).max(initial=0.0)), 1e-12)]
+    keep = ~np.isin(c.steps, alike)
+    return Column(c.metric, c.key, c.steps[keep], c.values[keep]) if keep.any() else None
 
 
-class _Distance(NamedTuple):
-    """How far values lie from returns: in reward, as a multiple of the scale of the returns, and in words."""
-
-    size: float
-    relative: float
-    says: str
-
-
-def _distance(run: Run, ready: float) -> _Distance | None:
+def _distance(run: Run, ready: float) -> tuple[float, str] | None:
+    """How far values lie from returns, as a multiple of the scale of the returns, and in words."""
     steps, values, returns = run.paired("value.mean", "return.mean")
-    kept = steps >= ready
-    if not kept.any():
+    if not (kept := steps >= ready).any():
         return None
     _, most, least = run.paired("return.max", "return.min")
     known = 0.0 if run.reward_range is None else run.reward_range.high - run.reward_range.low
@@ -143,4 +122,4 @@ def _distance(run: Run, ready: float) -> _Distance | None:
         return None  # all returns are 0: what would be near cannot be told
     value, paid = late(values[kept], least=1), late(returns[kept], least=1)
     size = late(np.abs(values[kept] - returns[kept]), least=1)
-    return _Distance(size, size / scale, f"predicts {value:.3g} where the returns are {paid:.3g}")
+    return size / scale, f"predicts {value:.3g} where the returns are {paid:.3g}"

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import weighted_variances
+from rlclinic.checks.rewards import weighted_variances
 from rlclinic.model import Component, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late_mean
 from rlclinic.stats.shift import longest_run
@@ -29,7 +29,7 @@ _KINDS = {
     "never": "no answer earns what is asked there",
     "lost": "no longer earned",
     "always": "always satisfied, or unable to tell answers apart",
-    "faint": "hardly any of the reward's variance, from first to last",
+    "faint": "under 2 % of the reward's variance from first to last",
     "learnt": "always earned by now",
 }
 """What a dead part can be, worst first; the last three do no harm by themselves."""
@@ -54,14 +54,15 @@ def dead_reward_component(run: Run, limits: Limits) -> Answer:
         return NotApplicable("the reward has a single part")
     dead = [found for part in parts if (found := _dead(part, run, limits)) is not None]
     numbers, metrics = {"parts": float(len(parts)), "dead": float(len(dead))}, ("reward.component.mean",)
-    if not dead:
-        return Finding(None, f"all {len(parts)} reward parts vary", numbers, metrics)
-    if len(dead) == len(parts) and all(found.kind != "faint" for found in dead):
-        return Finding(None, "every reward part is constant: the whole reward is, not one part", numbers, metrics)
-    severity = max(_severity(found, limits) for found in dead)
-    graded = [found for found in dead if _severity(found, limits) == severity]
-    kind = min((found.kind for found in graded), key=list(_KINDS).index)
-    worst = [found for found in graded if found.kind == kind]
+    whole = len(dead) == len(parts) and all(found.kind != "faint" for found in dead)
+    if not dead or whole:
+        says = (
+            "every reward part is constant: the whole reward is, not one part" if whole else "every reward part varies"
+        )
+        return Finding(None, says, numbers, metrics)
+    ranked = sorted(dead, key=lambda found: (-_severity(found, limits), list(_KINDS).index(found.kind)))
+    severity, kind = _severity(ranked[0], limits), ranked[0].kind
+    worst = [found for found in ranked if (_severity(found, limits), found.kind) == (severity, kind)]
     since = max(found.since for found in worst)
     return Finding(
         severity=severity,
@@ -115,16 +116,10 @@ def _severity(found: _Part, limits: Limits) -> Severity:
 
 def _words(found: Sequence[_Part], kind: str) -> str:
     """One sentence for parts of one kind."""
-    rows, since, several = min(part.rows for part in found), max(part.since for part in found), len(found) > 1
-    who = f"reward part{'s' * several} {', '.join(part.name for part in found[:4])}"
-    who += f" and {len(found) - 4} more" if len(found) > 4 else ""
+    rows, since = min(part.rows for part in found), max(part.since for part in found)
+    who = ", ".join(part.name for part in found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
     values = " or ".join(dict.fromkeys(f"{part.value:.3g}" for part in found))
-    where = "in the one row shown" if rows == 1 else f"in all {rows} rows"
-    where = f"since step {since:g}" if kind in ("lost", "learnt") else where
-    told = (
-        ""
-        if any(part.weight is None for part in found)
-        else f" ({sum(part.weight or 0.0 for part in found):.0%} of all weights)"
-    )
-    state = "" if kind == "faint" else f"{'are' if several else 'is'} {values} {where}: "
-    return f"{who}{told} {state or ('have ' if several else 'has ')}{_KINDS[kind]}"
+    shown = "in the one row shown" if rows == 1 else f"in all {rows} rows"
+    where = f"since step {since:g}" if kind in ("lost", "learnt") else shown
+    many = len(found) > 1
+    return f"reward part{'s' * many} {who} {'are' if many else 'is'} {values} {where}: {_KINDS[kind]}"

@@ -18,19 +18,20 @@ from typing import NamedTuple
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import lasting, task_parts, weighted_variances
+from rlclinic.checks.readings import lasting
+from rlclinic.checks.rewards import task_parts, weighted_variances
 from rlclinic.model import Component, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.coupling import fall
 from rlclinic.stats.level import early, late, late_mean
-from rlclinic.stats.trend import trend
+from rlclinic.stats.trend import plateau, trend
 
 
 class _Leader(NamedTuple):
     part: Component
     share: float
     of: str
-    since: float | None = None
-    """First step, where it led in the first third of the run as well."""
+    since: Onset | None = None
+    """The first step, where it led in the first third of the run as well; else the start of its rise."""
 
 
 @check(page=__doc__, uses=["reward.component.mean", "reward.component.std", "reward.mean"], since="0.2")
@@ -51,7 +52,8 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
     if graded is None or leader.part.name in names or not names:
         what = "" if names else "; names do not tell which part is the task"
         return Finding(None, plain + what, numbers, metrics)
-    right = max(task, key=lambda part: len(part.mean.finite)).mean.finite
+    aim = max(task, key=lambda part: len(part.mean.finite))
+    right = aim.mean.finite
     steps = float(np.ptp(right.steps)) if len(right) else 0.0
     if run.short and (len(right) < limits["rows"] or run.excerpt):
         severity = Severity.INFO if graded > Severity.INFO else None
@@ -59,37 +61,33 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
     down = lasting(right, falling=True)
     peak = fall(right.steps, right.values)
     level, begun = late(right.values), early(right.values)
-    lost = (
-        peak.p_value <= limits["p_value"] and peak.drop > limits["lost"] * abs(peak.peak) and peak.drop > 1.4 * peak.sd
-    )
+    lost = peak.p_value <= limits["p_value"] and peak.drop > max(limits["lost"] * abs(peak.peak), 1.4 * peak.sd)
     drift = trend(right.steps, right.values, share=True)
     rising = drift.verdict == "rising" or (lasting(right, falling=False) is not None and level > begun)
     if rising and not lost:
-        return Finding(
-            None, f"{plain}, and {names[0]} rises all the same ({begun:.3g} to {level:.3g})", numbers, metrics
-        )
+        return Finding(None, f"{plain}; {aim.name} rises all the same ({begun:.3g} to {level:.3g})", numbers, metrics)
     own, best = leader.part.mean.finite.values, peak.peak if lost or down is None else down.early
-    weights = [part.weight for part in (leader.part, task[0])]
+    weights = [part.weight for part in (leader.part, aim)]
     gain, loss = ((w or 0.0) * by for w, by in zip(weights, (late_mean(own) - early(own), best - level), strict=True))
     if (down is not None or lost) and gain < loss:
-        says = f"{plain} now, but gained less than {names[0]} lost ({best:.3g} to {level:.3g}): something else took the task"
+        says = f"{plain} now, but gained less than {aim.name} lost ({best:.3g} to {level:.3g}): something else took the task"
         return Finding(None, says, numbers, metrics)
-    gains = gain > 0.0
     if down is None and not lost:
-        early_days = steps < limits["patience"] or not gains
+        still = plateau(right.steps, right.values, limits["still"]).flat is True
+        early_days = steps < limits["patience"] or gain <= 0.0 or not still
         severity = Severity.INFO if early_days else min(graded, Severity.WARNING)
-        says = f"{plain}, and {names[0]} stays near {level:.3g}" + (" so far" if early_days else "")
+        says = f"{plain}, and {aim.name} stays near {level:.3g}" + (" so far" if early_days else "")
         onset = None
         evidence = Evidence(leader.share, None, "share of variance; no trend of the task part")
     else:
-        severity = Severity.CRITICAL if gains else Severity.WARNING
+        severity = Severity.CRITICAL if gain > 0.0 else Severity.WARNING
         top, low = (peak.peak, peak.late) if lost or down is None else (down.early, down.late)
-        says = f"{plain}, and {names[0]} fell from {top:.3g} to {low:.3g}"
+        says = f"{plain}, and {aim.name} fell from {top:.3g} to {low:.3g}"
         onset = down.onset if down is not None else peak.rollback
         p_value = peak.p_value if down is None else down.evidence.p_value
         evidence = Evidence(leader.share, p_value, "share of variance; fall of the task part", n=len(right))
-    if leader.since is not None:
-        onset = Onset(leader.since, leader.since, leader.since)
+    if leader.since is not None and (onset is None or leader.since.step < onset.step):
+        onset = leader.since
     return Finding(
         severity=severity,
         says=says,
@@ -110,7 +108,8 @@ def _leader(run: Run) -> _Leader | None:
         name = max(late_sums, key=lambda one: late_sums[one])
         part, third = run.components[name], slice(max(1, len(variances[name]) // 3))
         began = variances[name][third].sum() > 0.7 * sum(values[third].sum() for values in variances.values())
-        since = float(part.mean.finite.steps[0]) if began else None
+        first, rise = float(part.mean.finite.steps[0]), lasting(part.mean, falling=False)
+        since = Onset(first, first, first) if began else None if rise is None else rise.onset
         return _Leader(part, late_sums[name] / whole, "the reward's variance", since)
     gains = {
         part.name: part.weight * (late(part.mean.finite.values) - early(part.mean.finite.values))

@@ -55,14 +55,16 @@ def duplicated_or_missing_steps(run: Run, limits: Limits) -> Answer:
 def _holes(steps: Floats) -> tuple[float, float, float]:
     """The usual distance of rows, how many rows are missing at it, and the step before the first hole.
 
-    The first and the last distance are left out: many trainers add a row at step 1 and one at the end. Where fewer than
-    half of the distances are the usual one the log has no interval of its own, and nothing is missing.
+    The first and the last distance are left out: many trainers add a row at step 1 and one at the end. Where the commonest
+    distance is rare the log has no interval of its own, and nothing is missing.
     """
     if len(steps) < 4:
         return 0.0, 0.0, 0.0
     apart, before = np.diff(steps)[1:-1], steps[1:-2]
-    pace = float(np.median(apart))
-    if pace <= 0 or (apart == pace).mean() < 0.5:
+    distances, times = np.unique(apart, return_counts=True)
+    common = times >= 0.7 * times.max()
+    pace = float(distances[common][0])
+    if (apart == pace).mean() < 0.4:
         return pace, 0.0, 0.0
     wide = apart >= 2 * pace
     return pace, float(np.round(apart[wide] / pace - 1).sum()), float(before[wide][0]) if wide.any() else 0.0

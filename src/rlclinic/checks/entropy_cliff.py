@@ -24,7 +24,7 @@ WATCHED = ("entropy.mean", "length.response.mean", "reward.mean", "kl.ref")
 BESIDE = ("length.truncated_frac", "grad.norm", "length.prompt.mean", "mismatch.logp_diff.mean")
 
 
-@check(page=__doc__, needs=["|".join(WATCHED)], uses=list(BESIDE), points=40, since="0.2")
+@check(page=__doc__, needs=["|".join(WATCHED)], uses=list(BESIDE), points=30, since="0.2")
 def entropy_cliff(run: Run, limits: Limits) -> Answer:
     jumps = {m: j for m in WATCHED if (c := run.get(m)) is not None and (j := _jump(run, c, limits)) is not None}
     judged = [m for m in WATCHED if (c := run.get(m)) is not None and len(c.finite) >= limits["rows"] + 10]
@@ -46,10 +46,14 @@ def entropy_cliff(run: Run, limits: Limits) -> Answer:
     began = Onset(at.step, at.low, at.high)
     seam = at_seam(run, began, run[main].finite)
     severity, told = _weigh(run, near, beside, judged)
-    moved = ", ".join(f"{run[m].key} from {j.before:.3g} to {j.after:.3g}" for m, j in {**near, **beside}.items())
+    others = [run[m].key for m in (*near, *beside) if m != main]
+    with_it = (
+        f" and {', '.join(others[:3])}" + (f" and {len(others) - 3} more" if len(others) > 3 else "") if others else ""
+    )
     return Finding(
         severity=Severity.INFO if seam else severity,
-        says=f"at step {at.step:g} {moved}: {at.size:.0f} noise deviations within one row, and it stayed{told}{seam}",
+        says=f"at step {at.step:g} {run[main].key} jumped from {at.before:.3g} to {at.after:.3g} ({at.size:.0f} noise "
+        f"deviations){with_it}, and stayed{told}{seam}",
         numbers={"size": at.size, "before": at.before, "after": at.after, "series": float(len(near) + len(beside))},
         metrics=(*near, *beside),
         onset=began,
@@ -92,10 +96,9 @@ def _weigh(run: Run, near: dict[str, Shift], beside: dict[str, Shift], judged: l
     """How much the jump matters, by what moved with it."""
     reward = near.get("reward.mean")
     if reward is not None and reward.jump < 0:
-        return Severity.INFO, "; the reward fell with it, which is the finding to follow"
+        return Severity.INFO, "; the reward fell with it: follow that"
     if "length.prompt.mean" in beside:
-        return Severity.INFO, "; the prompts changed with it: other data from that step on"
+        return Severity.INFO, "; the prompts changed: other data since then"
     if len(near) + len(beside) == 1 and len(judged) >= 3:
-        alone = next(iter(near))
-        return Severity.INFO, f"; {run[alone].key} alone: look first whether it is computed in another way since then"
+        return Severity.INFO, "; nothing else did: is it computed in another way since then?"
     return Severity.WARNING, ""

@@ -18,9 +18,14 @@ from rlclinic.model import Column, Finding, Forecast, Run, Severity
 from rlclinic.stats.level import late
 
 
-@check(page=__doc__, needs=["entropy.mean"], uses=["reward.mean", "eval.score", "clip.high_frac"], since="0.1")
+@check(
+    page=__doc__,
+    needs=["entropy.mean|entropy.sampled"],
+    uses=["reward.mean", "eval.score", "clip.high_frac"],
+    since="0.1",
+)
 def entropy_collapse(run: Run, limits: Limits) -> Finding:
-    entropy = run["entropy.mean"]
+    entropy = run.get("entropy.mean") or run["entropy.sampled"]
     now = late(entropy.finite.values)
     fall = lasting(entropy, falling=True, level=limits["p_value"])
     ratio = now / fall.early if fall is not None and fall.early > 0 else 1.0
@@ -46,7 +51,7 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
         severity=severity,
         says=says,
         numbers={"late": now, "ratio": ratio, **({"early": fall.early} if fall is not None else {})},
-        metrics=("entropy.mean",),
+        metrics=(entropy.metric,),
         onset=fall.onset if fall is not None else None,
         evidence=fall.sized(1 - ratio) if fall is not None else None,
         remedies=("roll_back", *cures) if deterministic is not None else cures,

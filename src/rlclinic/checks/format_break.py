@@ -1,22 +1,22 @@
 """Answers lose the form that the scorer reads, or never have it.
 
 ## What you see
-The part of the reward that pays for form (format, tags, JSON) falls from a level it had held, or stays at 0 while the
-part for correctness does too; or the logged share of answers with broken form is high.
+The part of the reward that pays for form (format, tags, JSON) falls from a held level, or stays at 0 while correctness
+does too; or the logged share of answers with broken form is high.
 
 ## Why it matters
 What cannot be parsed earns nothing, however right it is. The policy is then taught by parser errors.
 
 ## When it is not a problem
-Answers cut by the length limit never close their tags: look at the cut share first. A form that is never met while
-correctness is learned all the same is a dead part of the reward, no more. Special tokens that are stripped before
-scoring break the form without the policy's doing.
+Answers cut by the length limit never close their tags. A form that is never met while correctness is learned all the
+same is a dead part of the reward. Special tokens stripped before scoring break the form without the policy's doing.
 """
 
 import re
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import Lasting, at_seam, bought, lasting, now, parts_named, task_parts
+from rlclinic.checks.readings import Lasting, at_seam, bought, lasting, now
+from rlclinic.checks.rewards import parts_named, task_parts
 from rlclinic.model import Column, Component, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import held
 
@@ -40,12 +40,9 @@ def format_break(run: Run, limits: Limits) -> Answer:
     task = [c for c in task_parts(run) if c not in parts]
     barren = bool(task) and all(now(run, c.mean.finite.values) <= limits["paid"] for c in task if len(c.mean.finite))
     never = len(mute) == len(parts) and barren
-    lasted = len(parts[0].mean.finite) >= limits["rows"]
-    level = now(run, parts[0].mean.finite.values)
-    severity = (Severity.WARNING if lasted else Severity.INFO) if never else None
-    cut = _cut(run, limits)
-    if severity is not None and cut is not None:
-        severity = Severity.INFO
+    level, cut = now(run, parts[0].mean.finite.values), _cut(run, limits)
+    certain = len(parts[0].mean.finite) >= limits["rows"] and cut is None
+    severity = (Severity.WARNING if certain else Severity.INFO) if never else None
     says = (
         f"{parts[0].name} is 0 in every row and {task[0].name} earns nothing: no answer has the form that is read"
         if never
@@ -64,7 +61,7 @@ def format_break(run: Run, limits: Limits) -> Answer:
 
 def _lost(run: Run, part: Component, limits: Limits) -> Lasting | None:
     """The fall of a part from a level it had held, if it fell for good and far."""
-    if run.short:
+    if run.excerpt:
         return None
     fall = lasting(part.mean, falling=True, level=limits["p_value"])
     values = part.mean.finite.values
@@ -85,7 +82,7 @@ def _fell(run: Run, part: Component, fall: Lasting, limits: Limits) -> Finding:
     cut = _cut(run, limits)
     if severity is not None and (cut is not None or (gain is not None and gain.rising)):
         severity = Severity.INFO
-    elif severity == Severity.CRITICAL and (gain is None or not gain.falling):
+    elif severity == Severity.CRITICAL and not (gain is not None and gain.falling) and not _task_fell(run, part):
         severity = Severity.WARNING  # nothing shows that the form mattered
     told = [f"{part.name} fell from {fall.early:.3g} to {fall.late:.3g}"]
     told += [gain.says] if gain is not None else []
@@ -100,6 +97,10 @@ def _fell(run: Run, part: Component, fall: Lasting, limits: Limits) -> Finding:
         remedies=("response_budget",) if cut is not None else ("read_raw_answers", "roll_back", "kl_coefficient"),
         would_decide=("ten raw answers, special tokens kept, beside the pattern that the scorer looks for",),
     )
+
+
+def _task_fell(run: Run, form: Component) -> bool:
+    return any(lasting(part.mean, falling=True) is not None for part in task_parts(run) if part.name != form.name)
 
 
 def _cut(run: Run, limits: Limits) -> str | None:

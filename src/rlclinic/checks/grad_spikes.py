@@ -41,7 +41,8 @@ def grad_spikes(run: Run, limits: Limits) -> Answer:
     else:
         at = spikes(steps, values, sigma=limits["sigma"], ratio=limits["ratio"])
     # Where gradients have died down, what stands out but stays below the level of the start does no harm.
-    at = at[values[at] > np.median(values[: max(3, len(values) // 10)])]
+    begun = float(np.median(values[: max(3, len(values) // 10)]))
+    at = at[values[at] > begun * (limits["ratio"] if len(values) < 20 else 1.0)]
     share = len(at) / len(values)
     if not len(at):
         return Finding(

@@ -29,14 +29,16 @@ def grad_vanishing(run: Run, limits: Limits) -> Answer:
     if len(norm) < limits["rows"]:
         return _exactly_zero(run, norm, limits)
     cap = run.number("grad_clip") or limits["cap"]
-    alive = norm.values[: max(5, len(norm) // 7)]
+    alive = norm.values[: max(5, len(norm) // 30)]
     alive = alive[alive > 0]
     # What exceeds the clip limit is cut to it: only below the limit does a smaller norm mean a smaller step.
     first = early(alive, 1.0) if len(alive) else 0.0
     begun, now = min(first, cap), late(norm.values)
     ratio = now / begun if begun > 0 else 1.0
     severity = limits.grade("ratio", ratio)
-    fell = severity is not None and lasting(norm, falling=True, level=limits["p_value"]) is not None
+    # Where it died within the first rows no early window is left for a test; then nearly all the rest must lie below.
+    sunk = float(np.quantile(norm.values[len(norm) // 2 :], 0.9)) < limits.at("ratio", Severity.WARNING) * begun
+    fell = severity is not None and (sunk or lasting(norm, falling=True, level=limits["p_value"]) is not None)
     if not fell:
         return Finding(
             severity=None,

@@ -16,7 +16,8 @@ advantage either. A plateau with real differences between answers looks alike; s
 import re
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import Gain, bought, lasting, now, parts_named
+from rlclinic.checks.readings import Gain, bought, lasting, now
+from rlclinic.checks.rewards import parts_named
 from rlclinic.model import Evidence, Finding, Run, Severity
 from rlclinic.stats.level import late
 

@@ -21,6 +21,12 @@ KLS = ("kl.ref", "kl.ref_seq_sum", "kl.loss_term", "kl.teacher")
 ALWAYS = ("trl", "unsloth", "ms_swift", "verl")
 """Trainers that write the KL in every row in which its term is in use."""
 
+WHOLE = (
+    ("grad.norm", "loss.total", "loss.policy"),
+    ("length.response.mean", "entropy.mean", "clip.frac", "group.zero_var_frac"),
+)
+"""What stands beside the KL in a row that the trainer wrote; without it the log holds something else's rows."""
+
 
 @check(page=__doc__, uses=["kl.ref", "kl.ref_seq_sum", "kl.loss_term"], since="0.2")
 def kl_not_applied(run: Run, limits: Limits) -> Answer:
@@ -37,6 +43,8 @@ def kl_not_applied(run: Run, limits: Limits) -> Answer:
         says = f"{run[seen[0]].key} is logged beside {weight.key} = {size:g}: the term is in use"
         return Finding(severity=None, says=says, numbers={"coefficient": size}, metrics=tuple(seen))
     off = _switched_off(run, weight)
+    if off is None and not all(any(m in run for m in some) for some in WHOLE):
+        return Unexamined(("kl.ref",), "the rows are not those of the trainer itself, which would hold the KL")
     asked = vitals.chosen(run, "kl_coef") is not None
     sure = off is not None or (run.framework is not None and run.framework.name in ALWAYS)
     if not asked:

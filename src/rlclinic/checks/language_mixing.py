@@ -15,7 +15,8 @@ scripts at once is a collapse, not a mixture: entropy and reward say so.
 import re
 
 from rlclinic.checks.form import ROLLOUTS, Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import at_seam, bought, lasting, now, parts_named
+from rlclinic.checks.readings import at_seam, bought, lasting, now
+from rlclinic.checks.rewards import parts_named
 from rlclinic.model import Evidence, Finding, Run, Severity
 
 _LANGUAGE = re.compile(r"language|(^|_)lang(_|$)|(^|_)script(_|$)|chinese|english|monolingual", re.I)
@@ -27,7 +28,7 @@ def language_mixing(run: Run, limits: Limits) -> Answer:
     if not parts:
         return Unexamined((ROLLOUTS,), "needs saved answers, or a reward part for the language of the answers")
     part, level = parts[0], now(run, parts[0].mean.finite.values)
-    fall = lasting(part.mean, falling=True, level=limits["p_value"]) if not run.short else None
+    fall = lasting(part.mean, falling=True, level=limits["p_value"]) if not run.excerpt else None
     if fall is None or fall.early <= 0:
         return Finding(
             severity=None,

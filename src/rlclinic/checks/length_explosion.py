@@ -47,8 +47,7 @@ def length_explosion(run: Run, limits: Limits) -> Finding:
     ratio = rise.late / rise.early if rise is not None and rise.early > 0 else 1.0
     severity = limits.grade("ratio", ratio)
     if rise is None or severity is None or rise.change < limits["tokens"]:
-        level = late(column.finite.values, 0.1, 5)
-        first = early(column.finite.values, 0.1, 5)
+        level, first = late(column.finite.values, 0.1, 5), early(column.finite.values, 0.1, 5)
         return Finding(
             severity=None,
             says=f"answers take {level:.0f} tokens, {first:.0f} at the start",
@@ -74,9 +73,7 @@ def length_explosion(run: Run, limits: Limits) -> Finding:
             **({"correlation": seen.tie} if seen.tie else {}),
             **({"cut": seen.cut} if seen.cut is not None else {}),
         },
-        metrics=tuple(
-            m for m in ("length.response.mean", "length.truncated_frac", "eval.score", "reward.mean") if m in run
-        ),
+        metrics=tuple(m for m in (column.metric, "length.truncated_frac", "eval.score", "reward.mean") if m in run),
         onset=rise.onset,
         evidence=rise.sized(ratio - 1.0),
         forecast=seen.heading,
@@ -88,7 +85,7 @@ def length_explosion(run: Run, limits: Limits) -> Finding:
 def _around(run: Run, rise: Lasting, limits: Limits) -> _Growth:
     column, reward, cut = run["length.response.mean"], run.get("reward.mean"), run.get("length.truncated_frac")
     share = None
-    if cut is not None and len(cut.finite) and not run.short:
+    if cut is not None and len(cut.finite):
         share = now(run, cut.finite.values)
         begun = early(cut.finite.values, 0.1, 3)
         share = share if share >= limits["cut"] and share >= 2 * begun else None
@@ -98,7 +95,9 @@ def _around(run: Run, rise: Lasting, limits: Limits) -> _Growth:
         tie = seen.correlation if seen.verdict == "together" and seen.correlation >= limits["correlation"] else 0.0
     limit = run.number("max_response_length")
     heading = ahead(run, column, limit, f"the mean length reaches the limit of {limit:.0f} tokens") if limit else None
-    gain = came_of(run, rise.onset, column) if not run.short else None
+    gain = came_of(run, rise.onset, column)
+    if gain is None and reward is not None and len(reward.finite):
+        gain = Gain("reward.mean", 0.0, 0.0, rising=True, falling=False, says="too few rows to say what it bought")
     return _Growth(gain, share, tie, None if share is not None and share > 0.5 else heading)
 
 
@@ -107,7 +106,10 @@ def _severity(by_ratio: Severity, seen: _Growth) -> Severity | None:
     excuses it only as far as the steps do not show that it does."""
     gain = seen.gain
     if gain is None or not (gain.rising or gain.falling):
-        return Severity.CRITICAL if seen.tie and gain is not None else by_ratio
+        if seen.tie and gain is not None:
+            return Severity.CRITICAL
+        perhaps = gain is not None and gain.last - gain.first > max(0.05 * abs(gain.first), 0.01)
+        return Severity.WARNING if perhaps else by_ratio  # something may have been gained, too little to be sure
     held_out = gain.metric == "eval.score"
     if gain.falling:
         return Severity.CRITICAL if held_out else by_ratio
@@ -120,6 +122,4 @@ def _remedies(run: Run, seen: _Growth) -> tuple[str, ...]:
     if "reward.mean" not in run:
         return ("roll_back", "lower_learning_rate")
     paid = ("reward_weights", "length_penalty") if seen.tie or len(run.components) > 1 else ("length_penalty",)
-    per_answer = run.knob("loss_aggregation") in ("seq-mean-token-mean", "seq-mean-token-sum")
-    averaging = ("loss_aggregation",) if per_answer or run.knob("loss_type") == "grpo" else ()
-    return ("soft_overlong_penalty", *paid, *averaging) if seen.cut is not None else (*paid, *averaging)
+    return ("soft_overlong_penalty", *paid) if seen.cut is not None else paid

@@ -42,7 +42,7 @@ def length_shrink(run: Run, limits: Limits) -> Finding:
             if fall is None
             else fall.sized(1.0 - ratio),
         )
-    gain = came_of(run, fall.onset, column) if not run.short else None
+    gain = came_of(run, fall.onset, column)
     cut = _cut_before(run, fall, limits)
     sunk = _sunk(run, fall)
     told = f"; {gain.says}" if gain is not None else ""
@@ -51,7 +51,7 @@ def length_shrink(run: Run, limits: Limits) -> Finding:
     if cut is not None:
         told += f"; {cut:.0%} of the early answers were cut by the length limit, which teaches shortness"
     return Finding(
-        severity=_severity(severity, gain, cut=cut is not None, sunk=bool(sunk)),
+        severity=_severity(run, severity, gain, cut=cut is not None, sunk=bool(sunk)),
         says=f"answers shrank from {fall.early:.0f} to {fall.late:.0f} tokens{told}{at_seam(run, fall.onset, column)}",
         numbers={"early": fall.early, "late": fall.late, "ratio": ratio, **({} if cut is None else {"cut": cut})},
         metrics=tuple(m for m in ("length.response.mean", "eval.score", "reward.mean") if m in run),
@@ -62,10 +62,10 @@ def length_shrink(run: Run, limits: Limits) -> Finding:
     )
 
 
-def _severity(by_ratio: Severity, gain: Gain | None, *, cut: bool, sunk: bool) -> Severity | None:
+def _severity(run: Run, by_ratio: Severity, gain: Gain | None, *, cut: bool, sunk: bool) -> Severity | None:
     """A held-out score that holds means concision; without one, only what the reward lost or a part of it can tell."""
     if gain is None:
-        return Severity.WARNING
+        return Severity.INFO if "reward.mean" in run else Severity.WARNING
     if gain.falling:
         return Severity.CRITICAL if gain.metric == "eval.score" else by_ratio
     if gain.metric == "eval.score" or (gain.rising and not sunk):

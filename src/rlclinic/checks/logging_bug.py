@@ -19,6 +19,8 @@ from rlclinic.model import Evidence, Finding, Run, Severity
 
 ASIDE = ("perf/", "perf.", "timing", "time", "mfu", "memory", "tokens", "throughput")
 """How keys begin that no other check rests on."""
+LONGEST = 190
+"""Letters of two series together beyond which only the first is told."""
 
 
 @check(page=__doc__, since="0.2")
@@ -30,12 +32,12 @@ def logging_bug(run: Run, limits: Limits) -> Answer:
     vital = [key for key in wrong if not key.lower().removeprefix("train/").startswith(ASIDE)]
     severity = limits.grade("series", len(vital)) or (Severity.INFO if wrong else None)
     ranked = [*vital, *(key for key in wrong if key not in vital)]
-    shown = "; ".join(f"{key} {wrong[key]}" for key in ranked[:3])
-    more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-    effect = "; no other check reads it" if len(wrong) == 1 else "; no other check reads them"
+    shown = [f"{key[-60:]} {wrong[key]}" for key in ranked]
+    told = shown[:2] if len("; ".join(shown[:2])) <= LONGEST else shown[:1]
+    says = "; ".join(told) + (f"; and {len(wrong) - len(told)} more" if len(wrong) > len(told) else "")
     return Finding(
         severity=severity,
-        says=f"{shown}{more}{effect}" if wrong else f"none of {looked} series holds impossible values",
+        says=f"{says}; no other check reads it" if wrong else f"none of {looked} series holds impossible values",
         numbers={"series": float(len(wrong)), "looked_at": float(looked)},
         evidence=Evidence(
             len(wrong) / looked, None, "bounds of each quantity, and series that must agree with each other"

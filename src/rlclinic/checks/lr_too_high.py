@@ -60,7 +60,7 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
 
 def _harm(run: Run, limits: Limits) -> str | None:
     """What the held-out score, else the reward, lost for good since its best, in words; None when nothing is shown."""
-    for metric, name in (("eval.score", "held-out score"), ("reward.mean", "reward")):
+    for metric, name in ("eval.score", "held-out score"), ("reward.mean", "reward"):
         column = run.get(metric)
         if column is None or len(column.finite) < 10:
             continue
@@ -88,10 +88,10 @@ def _band(run: Run, limits: Limits) -> tuple[str, float]:
 
 
 def _peak_reached(run: Run, peak: float) -> float:
+    """The first step with half of the peak rate; the first of the run where the rate is not logged."""
     rate = run.get("optim.lr")
-    if rate is None or not len(rate.finite):
-        return float(run.steps[0]) if len(run.steps) else 0.0
-    return float(rate.finite.steps[rate.finite.values >= 0.5 * peak][0])
+    up = rate.finite.steps[rate.finite.values >= 0.5 * peak] if rate is not None else run.steps
+    return float(up[0]) if len(up) else float("inf")
 
 
 def _reactions(run: Run, since: float, limits: Limits) -> list[tuple[Onset, str]]:

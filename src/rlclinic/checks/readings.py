@@ -1,20 +1,16 @@
-"""Readings that several checks share: a lasting change with its onset, what a change bought, groups without spread."""
+"""Readings that several checks share: a lasting change with its onset, what a change bought, what is ahead."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
-from rlclinic import vitals
-from rlclinic.checks.form import Limits, NotApplicable, Unexamined
-from rlclinic.model import Column, Component, Evidence, Finding, Floats, Forecast, Onset, Run, Severity
+from rlclinic.checks.form import NotApplicable, Unexamined
+from rlclinic.model import Column, Evidence, Finding, Floats, Forecast, Onset, Run, Severity
 from rlclinic.stats.cliff import apart, cliff
 from rlclinic.stats.coupling import Coupling, coupled, fall
 from rlclinic.stats.forecast import forecast
-from rlclinic.stats.groups import beta_binomial_zero_variance, expected_zero_variance
 from rlclinic.stats.level import answers_behind, early, late, late_mean, mean_difference, rank_p
 from rlclinic.stats.seams import coincident
 from rlclinic.stats.shift import crossing, lasting_change, onset, steps_found
@@ -252,42 +248,6 @@ def agentic(run: Run) -> Unexamined | NotApplicable | None:
     return NotApplicable("nothing in the log shows tools or conversations of several turns")
 
 
-Kind = Literal["right", "wrong", "middle"]
-
-
-@dataclass(frozen=True)
-class Dead:
-    """Groups whose answers all earned the same, so that they carry no gradient."""
-
-    share: float
-    first: float
-    at_least: bool
-    """True when only rows in which *every* group is dead can be seen: the share is then a lower bound."""
-    implied: bool
-    """True when nothing but the pass rate and the group size speaks of dead groups."""
-    column: Column
-    kind: Kind
-    place: float | None
-    reward: float | None
-    expected: float | None
-    """Share that the group size and the pass rate explain; a lower bound when the spread over prompts is unknown."""
-    group_size: int | None
-    scale: str
-    onset: Onset | None
-
-    @property
-    def says(self) -> str:
-        """The share, what would be expected, and the reward at which the groups agree."""
-        bound = "at least " if self.at_least else ""
-        reward = "" if self.reward is None else f" at reward {self.reward:.3g}"
-        if self.implied:
-            return f"{bound}{self.share:.0%} of groups have no reward spread{reward}: {self.column.note}"
-        text = f"{bound}{self.share:.0%} of groups have no reward spread{reward}"
-        if self.expected is not None and self.group_size is not None:
-            text += f" (groups of {self.group_size} at this pass rate: {self.expected:.0%} expected)"
-        return text
-
-
 def now(run: Run, values: Floats) -> float:
     """The present level of a share: the last quarter's mean, or the last third (at least one row) of a short log."""
     return late_mean(values, 1 / 3, 1) if run.short else late_mean(values)
@@ -323,185 +283,6 @@ def since(column: Column, limit: float, level: float) -> Onset | None:
     ahead = c.steps[(c.steps >= found.step) & (c.values >= bound)][:1]
     step = float(ahead[0]) if len(ahead) else found.step
     return Onset(step, min(found.low, step), max(found.high, step))
-
-
-def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
-    """The share of groups without reward spread and at which end of the reward they agree.
-
-    A logged share counts when its meaning is certain; otherwise rows that prove all groups dead give a lower bound.
-    """
-    size = run.number("group_size")
-    if size == 1:
-        return NotApplicable("groups of one answer have no spread by construction; the notion does not apply")
-    if run.algorithm == "ppo":
-        return NotApplicable("PPO with a critic takes its baseline from the critic, not from groups")
-    if "kl.teacher" in run and _never_paid(run):
-        return NotApplicable("the reward is never paid in this run; the objective is distillation")
-    share, at_least = run.get("group.zero_var_frac"), False
-    if share is None or share.status == "structural_zero" or not len(share.finite):
-        share, at_least = run.get("group.all_dead"), True
-    few = share is None or (at_least and now(run, share.finite.values) < limits.at("share", Severity.INFO))
-    implied = vitals.least_dead(run) if few else None
-    if implied is not None and now(run, implied.values) >= limits.at("share", Severity.INFO):
-        share, few = implied, False
-    if share is None or not len(share.finite):
-        return Unexamined(
-            ("group.zero_var_frac", "reward.group_std"), "neither a share of dead groups nor a spread is logged"
-        )
-    c = share.finite
-    level = now(run, c.values)
-    if few:
-        says = "only rows in which every group is dead can be seen, and they are few; the share itself is not logged"
-        return Unexamined(("group.zero_var_frac",), says)
-    reward = run.get("reward.mean")
-    pay = now(run, reward.finite.values) if reward is not None and len(reward.finite) else None
-    place = None if pay is None or run.reward_range is None else run.reward_range.share(pay)
-    kind, scale = _kind(run, pay, place)
-    expected = None
-    if size and place is not None and 0 <= place <= 1:
-        expected = _expected(run, place, int(size))
-    bound = limits.at("share", Severity.WARNING if level > limits.at("share", Severity.WARNING) else Severity.INFO)
-    began = _since_kind(run, kind, since(share, bound, level)) if level > bound else None
-    return Dead(
-        share=level,
-        first=float(np.mean(c.values[: max(1, len(c) // 10)])),
-        at_least=at_least,
-        implied=share is implied,
-        column=share,
-        kind=kind,
-        place=place,
-        reward=pay,
-        expected=expected,
-        group_size=int(size) if size else None,
-        scale=scale,
-        onset=began,
-    )
-
-
-def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tuple[str, ...]) -> Finding:
-    """The finding of the three zero-variance checks; each reports only its own kind."""
-    mine = dead.kind == kind
-    ask = () if run.reward_range is not None else ("the attainable reward, or each reward part with its spread",)
-    if dead.implied:
-        ask = ("the share of dead groups itself, or the saved answers with their rewards", *ask)
-    graded = limits.grade("share", dead.share) if mine else None
-    severity = min(graded, Severity.INFO) if graded is not None and dead.implied else graded
-    measured = severity is not None and not dead.implied and dead.column.status != "filtered"
-    return Finding(
-        severity=severity,
-        says=dead.says if mine else f"{dead.says}, not of this kind",
-        numbers={
-            "share": dead.share,
-            "first": dead.first,
-            **({} if dead.expected is None else {"expected": dead.expected}),
-            **({} if dead.reward is None else {"reward": dead.reward}),
-        },
-        metrics=tuple(m for m in ("group.zero_var_frac", "reward.mean", "reward.group_std") if m in run),
-        onset=dead.onset if mine else None,
-        evidence=Evidence(dead.share, None, f"{dead.column.key}; {dead.scale}"),
-        # Answers of dead groups carried no gradient, also those that the group size makes unavoidable.
-        wasted=float(np.mean(dead.column.finite.values)) if measured else None,
-        remedies=remedies,
-        would_decide=ask,
-    )
-
-
-def _since_kind(run: Run, kind: Kind, began: Onset | None) -> Onset | None:
-    """The later of two events: groups died, and the reward came to the end at which they agree now.
-
-    Groups of two agree often while most answers are right; when the policy breaks they go on agreeing, all wrong.
-    """
-    reward = run.get("reward.mean")
-    if began is None or reward is None or kind == "middle" or not len(reward.finite):
-        return began
-    rows = reward.finite.values
-    low, high = float(rows.min()), float(rows.max())
-    if run.reward_range is not None:
-        low, high = run.reward_range.low, run.reward_range.high
-    moved = since(reward, 0.5 * (low + high), low) if kind == "right" else None
-    if kind == "wrong":
-        calm = np.convolve(np.pad(rows, 2, mode="edge"), np.full(5, 0.2), mode="valid") if len(rows) >= 20 else rows
-        moved = crossing(reward.finite.steps, calm, 0.5 * (low + high), above=False)
-    return moved if moved is not None and moved.step > began.step else began
-
-
-def _never_paid(run: Run) -> bool:
-    reward = run.get("reward.mean")
-    return reward is not None and bool((reward.finite.values == 0).all())
-
-
-def _expected(run: Run, place: float, size: int) -> float:
-    spread = run.get("reward.group_std")
-    span = 1.0 if run.reward_range is None else run.reward_range.high - run.reward_range.low
-    if spread is not None and len(spread.finite) and 0 < place < 1:
-        estimate = beta_binomial_zero_variance(place, now(run, spread.finite.values) / span, size)
-        if estimate is not None:
-            return estimate
-    return float(expected_zero_variance(place, size))
-
-
-def _kind(run: Run, pay: float | None, place: float | None) -> tuple[Kind, str]:
-    """At which end of the reward the groups agree, and on what that rests."""
-    right, wrong = run.get("group.all_correct_frac"), run.get("group.all_wrong_frac")
-    if right is not None and wrong is not None and len(right.finite) and len(wrong.finite):
-        return ("right" if now(run, right.finite.values) >= now(run, wrong.finite.values) else "wrong"), "logged shares"
-    success = run.get("reward.success_rate")
-    if success is not None and len(success.finite):
-        return ("right" if now(run, success.finite.values) >= 0.5 else "wrong"), f"the success rate {success.key}"
-    if place is not None and run.reward_range is not None:
-        middle = "extremes seen" in run.reward_range.how or len(run.components) > 1
-        if middle and 0.35 < place < 0.65:
-            return "middle", run.reward_range.how
-        return ("right" if place >= 0.5 else "wrong"), run.reward_range.how
-    if pay is None:
-        return "middle", "no reward is logged"
-    rows = run["reward.mean"].finite.values
-    unknown = "the attainable reward is not known"
-    if pay <= 0 or (pay <= rows.min() + 0.1 * np.ptp(rows) and np.ptp(rows) > 0):
-        return "wrong", unknown
-    if rows.min() >= 0 and rows.max() <= 1:
-        return ("right" if pay >= 0.65 else "wrong" if pay <= 0.35 else "middle"), "a reward in 0..1 is assumed"
-    return ("right" if pay >= rows.max() - 0.1 * np.ptp(rows) else "middle"), unknown
-
-
-_OF_THE_TASK = re.compile(r"accura|correct|exact|answer|solv|pass|success|task|outcome|ndcg|unit_?test|win_?rate", re.I)
-_BESIDE_IT = re.compile(
-    r"format|style|length|\blen|(^|_)tags?|xml|json|struct|penal|bonus|lang|repet|overlong|(xml|token|word)_?count|brev|concis|think|cit(e|ation)"
-    r"|tool_?(use|call)|(^|_)int_",
-    re.I,
-)
-
-
-def task_parts(run: Run) -> tuple[Component, ...]:
-    """The reward parts that measure the task itself, as far as names tell: those called after correctness or, without
-    such, what is left beside parts called after form, length or a bonus; none when the names tell nothing."""
-    beside = [part for part in run.components.values() if _BESIDE_IT.search(part.name)]
-    rest = [part for part in run.components.values() if part not in beside]
-    named = [part for part in rest if _OF_THE_TASK.search(part.name)]
-    return tuple(named or (rest if beside else ()))
-
-
-def weighted_variances(run: Run) -> dict[str, Floats]:
-    """(n,) variance over the batch that each part brings to the reward (weight and spread squared) at the rows that all
-    share; empty when a spread or a weight is missing. Shares over a stretch are those of its sums: parts are taken as
-    independent, and rows without any spread do not count."""
-    parts = [part for part in run.components.values() if part.weight != 0.0]
-    if len(parts) < 2 or any(part.std is None or part.weight is None for part in parts):
-        return {}
-    columns = [part.std.finite for part in parts if part.std is not None]
-    steps = columns[0].steps
-    for column in columns[1:]:
-        steps = np.intersect1d(steps, column.steps, assume_unique=True)
-    return {
-        part.name: np.square((part.weight or 0.0) * column.values[np.searchsorted(column.steps, steps)])
-        for part, column in zip(parts, columns, strict=True)
-    }
-
-
-def parts_named(run: Run, words: re.Pattern[str]) -> tuple[Component, ...]:
-    """The reward parts whose names say what ``words`` look for, longest series first."""
-    found = [part for part in run.components.values() if words.search(part.name) and len(part.mean.finite)]
-    return tuple(sorted(found, key=lambda part: (-len(part.mean.finite), part.name)))
 
 
 POLICY = ("entropy.mean", "length.response.mean", "length.truncated_frac")
@@ -556,3 +337,34 @@ def left_behind(signal: Column, outcome: Column, level: float, *, held_out: bool
         return None
     seen = seen._replace(verdict="falling", reason="", rise=rise, effect=turn.drop, p_value=turn.p_value)
     return seen._replace(peak=turn.peak, late=turn.late, rollback=turn.rollback)
+
+
+UPDATE = ("grad.norm", "loss.total", "loss.policy", "kl.ref", "entropy.mean")
+"""Series of the update itself; not finite, they mean that the weights are."""
+
+
+def wreck(run: Run, reward: Column) -> Finding | None:
+    """What a few pasted rows show of a collapse that is over: numbers of the update that are no numbers, and answers that
+    are all alike, in length and in the least reward."""
+    if not run.short:
+        return None
+    low, high = (run.get(f"length.response.{end}") for end in ("min", "max"))
+    least, most = run.get("reward.min"), run.get("reward.max")
+    lost = [run[m] for m in UPDATE if m in run and run[m].nonfinite]
+    ends = [column.finite.values[-1:] for column in (low, high, least, most) if column is not None]
+    if not lost or len(ends) < 4 or not all(len(end) for end in ends):
+        return None
+    if ends[0][0] != ends[1][0] or ends[2][0] != ends[3][0] or ends[2][0] > 0:
+        return None
+    step = float(lost[0].steps[~np.isfinite(lost[0].values)][0])
+    return Finding(
+        severity=Severity.CRITICAL,
+        says=f"{', '.join(c.key for c in lost[:3])} not finite, every answer {ends[0][0]:g} tokens long and worth "
+        f"{ends[2][0]:g}: the policy is destroyed; when it broke stands in the rows before these",
+        numbers={"late": float(reward.values[-1])},
+        metrics=("reward.mean", *(c.metric for c in lost[:3])),
+        onset=Onset(step, float(reward.steps[0]), step),
+        evidence=Evidence(float(len(lost)), None, "the last row shown"),
+        remedies=("roll_back",),
+        would_decide=("the rows before the first value that is not finite",),
+    )

@@ -55,8 +55,7 @@ def reference_wrong(run: Run, limits: Limits) -> Answer:
 
 
 def _falls(kl: Column, limits: Limits) -> bool:
-    """A lasting fall; in a short log, that no later row comes back to the first ones."""
-    if lasting(kl, falling=True, level=limits["p_value"]) is not None:
-        return True
+    """Whether no row of the second half comes back to the first ones, or the fall is lasting by the tests of a trend."""
     half = len(kl) // 2
-    return len(kl) < 20 and float(kl.values[half:].max()) < float(kl.values[:2].min())
+    apart = float(kl.values[half:].max()) < float(kl.values[:2].min())
+    return apart or lasting(kl, falling=True, level=limits["p_value"]) is not None

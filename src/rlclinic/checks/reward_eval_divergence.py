@@ -17,7 +17,8 @@ what it costs to learn.
 from typing import NamedTuple
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import at_seam, lasting, left_behind, task_parts
+from rlclinic.checks.readings import at_seam, lasting, left_behind
+from rlclinic.checks.rewards import task_parts
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.coupling import FEWEST_EVALUATIONS
 

@@ -16,7 +16,8 @@ together with an outside measure is doing its work.
 import re
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import left_behind, task_parts
+from rlclinic.checks.readings import left_behind
+from rlclinic.checks.rewards import task_parts
 from rlclinic.model import Column, Component, Evidence, Finding, Run, Severity
 from rlclinic.stats.coupling import FEWEST_EVALUATIONS, Coupling
 

@@ -18,7 +18,9 @@ from dataclasses import replace
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import bought, now
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
-from rlclinic.stats.level import held, late_mean, middle, trials_per_row
+from rlclinic.stats.evidence import mean_interval
+from rlclinic.stats.groups import expected_zero_variance
+from rlclinic.stats.level import held, middle
 
 
 @check(
@@ -38,17 +40,22 @@ def sparse_reward(run: Run, limits: Limits) -> Answer:
     level = now(run, rate.values)
     severity = limits.grade("rate", level) if level > 0 else None
     live, cut = _late(run, "group.zero_var_frac"), _late(run, "length.truncated_frac")
-    live = None if live is None else 1.0 - live
+    size = run.number("group_size")
+    live = 1.0 - live if live is not None else 1.0 - expected_zero_variance(level, int(size)) if size else None
     tail = _tail(run)
     what = "of answers are right" if rate.metric == "reward.success_rate" else "of the attainable reward is earned"
     told = [f"{level:.2%} {what}"]
     if live is not None:
         told.append(f"{live:.0%} of groups carry all of the gradient")
-    if tail is not None and severity is not None:
+    if tail is not None and tail >= limits["tail"] and severity is not None:
         told.append(f"the largest gradient norms are {tail:.1f} times the usual")
     if severity is not None:
-        gain = bought(run, since=float(rate.steps[0])) if not run.short else None
-        if run.short or len(rate) * trials_per_row(rate.values) < limits["answers"]:
+        gain = bought(run, since=float(rate.steps[0]))
+        recent = rate.values[len(rate) // 2 :]
+        few = len(recent) < limits["rows"] or mean_interval(recent, sides="upper").high > limits.at(
+            "rate", Severity.INFO
+        )
+        if few:
             severity = Severity.INFO
         elif gain is not None and gain.rising:
             severity = Severity.INFO
@@ -56,6 +63,8 @@ def sparse_reward(run: Run, limits: Limits) -> Answer:
         elif cut is not None and cut > limits["cut"]:
             severity = Severity.INFO
             told.append(f"{cut:.0%} are cut before their result")
+        elif not _from_the_start(rate, limits):
+            severity = Severity.INFO  # it was not rare before: that it fell is the finding
         elif live is not None and live < limits["live"]:
             severity = Severity.INFO  # next to none alive: that most groups are all wrong is the finding
     first = float(rate.steps[0])
@@ -70,7 +79,7 @@ def sparse_reward(run: Run, limits: Limits) -> Answer:
             **({} if tail is None else {"tail": tail}),
         },
         metrics=tuple(m for m in (rate.metric, "group.zero_var_frac", "grad.norm") if m in run),
-        onset=Onset(first, first, first) if severity is not None and _from_the_start(rate, limits) else None,
+        onset=Onset(first, first, first) if severity is not None and severity > Severity.INFO else None,
         evidence=Evidence(level, None, f"mean of the last quarter of {len(rate)} rows; {rate.key}"),
         remedies=(*cures, "advantage_scaling") if scaled else cures,
         would_decide=("success rates by prompt: is it rare everywhere, or are a few prompts easy?",)
@@ -107,4 +116,4 @@ def _tail(run: Run) -> float | None:
 
 
 def _from_the_start(rate: Column, limits: Limits) -> bool:
-    return float(held(rate.values)[0].max()) <= 2 * limits.at("rate", Severity.WARNING) and late_mean(rate.values) > 0
+    return float(held(rate.values)[0].max()) <= 2 * limits.at("rate", Severity.INFO)

@@ -14,8 +14,8 @@ A change of data or reward made on purpose at that step.
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import at_seam
-from rlclinic.model import Column, Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.checks.readings import at_seam, wreck
+from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
 from rlclinic.stats.cliff import cliff as complete_fall
 from rlclinic.stats.level import late
 from rlclinic.stats.shift import steps_found
@@ -31,7 +31,7 @@ COMPANIONS = (
 )
 
 
-@check(page=__doc__, needs=["reward.mean"], uses=list(COMPANIONS), points=10, since="0.1")
+@check(page=__doc__, needs=["reward.mean"], uses=list(COMPANIONS), since="0.1")
 def sudden_collapse(run: Run, limits: Limits) -> Finding:
     reward = run["reward.mean"].finite
     now = late(reward.values, 0.15)
@@ -48,6 +48,8 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
     falls = [fall for fall in falls if fall[1] - now >= limits["least"] * span]
     judged = [(_lost(run, level, now, float(reward.values.min())), size, level, at) for size, level, at in falls]
     cliffs = [one for one in judged if one[0] >= limits["lost"] and one[1] >= limits["size"]]
+    if not cliffs and (found := wreck(run, reward)) is not None:
+        return found
     if not cliffs:
         return Finding(severity=None, says="no cliff in the reward", numbers={}, metrics=("reward.mean",))
     # A step of the scan is placed better than a separation, whose first rows may still lie on the old level.
@@ -72,9 +74,6 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
     raised = _raised(run, at)
     if raised is not None:
         told, remedies = f" after {raised}", ("undo_change",)
-    elif _scorer_stopped(run, reward, at, moved):
-        told = "; every reward since is the same while length and entropy did not move: the scoring stopped, not the policy"
-        remedies = ("score_gold_answers", "roll_back")
     return Finding(
         severity=Severity.CRITICAL,
         says=f"reward fell from {level:.3g} to {now:.3g} around step {at.step:g} and stayed there{told}"
@@ -102,14 +101,6 @@ def _raised(run: Run, at: Onset) -> str | None:
         return None  # none, or the warm-up
     i = int(np.flatnonzero(near)[-1])
     return f"{rate.key} rose from {c.values[i]:.2g} to {c.values[i + 1]:.2g} at step {c.steps[i + 1]:g}"
-
-
-def _scorer_stopped(run: Run, reward: Column, at: Onset, moved: list[tuple[float, str]]) -> bool:
-    """Whether the reward is one constant since the cliff and what the policy does has not changed with it."""
-    after = reward.values[reward.steps >= at.high]
-    policy = {run[m].key for m in ("entropy.mean", "length.response.mean", "length.truncated_frac") if m in run}
-    seen = bool(policy) and not policy & {key for _, key in moved}
-    return len(after) >= 5 and float(np.ptp(after)) < 1e-9 and seen
 
 
 def _before(steps: Floats, values: Floats, at: float) -> float:

@@ -26,16 +26,14 @@ from rlclinic.stats.level import early, late
     page=__doc__,
     needs=["time.step", "tokens.step|tokens.total|length.response.mean"],
     uses=["time.eval", "group.gen_batches"],
-    points=20,
+    points=8,
     since="0.2",
 )
 def throughput_decay(run: Run, limits: Limits) -> Answer:
     time = _plain_steps(run)
     cost = _per_token(run, time)
-    if len(time) < 20 or cost is None:
-        return Unexamined(
-            ("time.step", "tokens.step"), "fewer than 20 rows hold both a step time and an amount of text"
-        )
+    if len(time) < 8 or cost is None:
+        return Unexamined(("time.step", "tokens.step"), "fewer than 8 rows hold both a step time and an amount of text")
     slower = lasting(time, falling=False, level=limits["p_value"])
     dearer = lasting(cost, falling=False, level=limits["p_value"])
     ratio = 1.0
@@ -83,7 +81,7 @@ def _per_token(run: Run, time: Column) -> Column | None:
     steps, i, j = np.intersect1d(time.steps, text.finite.steps, assume_unique=True, return_indices=True)
     amount = text.finite.values[j]
     full = amount > 0
-    if full.sum() < 20:
+    if full.sum() < 8:
         return None
     return replace(time, metric="time.per_token", steps=steps[full], values=time.values[i][full] / amount[full])
 

@@ -46,7 +46,7 @@ def tool_use_collapse(run: Run, limits: Limits) -> Answer:
             metrics=(column.metric,),
             evidence=Evidence(1.0 - left, None, "lasting change of level") if fall is None else fall.sized(1.0 - left),
         )
-    gain = came_of(run, fall.onset, column) if not run.short else None
+    gain = came_of(run, fall.onset, column)
     if gain is not None and gain.rising:
         severity = None if gain.metric == "eval.score" else Severity.INFO
     elif gain is not None and gain.falling:

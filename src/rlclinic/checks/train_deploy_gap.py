@@ -17,7 +17,7 @@ import re
 from typing import NamedTuple
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import task_parts
+from rlclinic.checks.rewards import task_parts
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late_mean, mean_difference
 

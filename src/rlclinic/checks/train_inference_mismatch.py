@@ -22,18 +22,15 @@ from rlclinic.stats.shift import crossing
 
 _MEASURES = {
     "mismatch.prob_diff.mean": ("prob_diff", "token probabilities of sampler and trainer differ by {:.3g}"),
-    "mismatch.logp_diff.mean": (
-        "logp_diff",
-        "log-probabilities of sampler and trainer differ by {:.3g} nats per token",
-    ),
+    "mismatch.logp_diff.mean": ("logp_diff", "log-probabilities of sampler and trainer differ by {:.3g} nats a token"),
     "mismatch.kl_k3": ("kl", "the KL between sampler and trainer is {:.3g} nats per token (k3)"),
     "mismatch.kl": ("kl", "the KL between sampler and trainer is {:.3g} nats per token (k1)"),
-    "mismatch.mult_prob_error": ("factor", "token probabilities of sampler and trainer differ by a factor of {:.3g}"),
+    "mismatch.mult_prob_error": ("factor", "token probabilities of sampler and trainer differ by a factor {:.3g}"),
     "mismatch.chi2": ("chi2", "the chi-square distance between sampler and trainer is {:.3g}"),
     "mismatch.is.ess": ("samples", "one in {:.3g} samples counts after weighting for the sampler"),
     "mismatch.is.mean": ("weight", "the weights that correct for the sampler are a factor of {:.3g} away from 1"),
 }
-"""Metric, its own limit (estimators and units are never compared with each other), and words for its level."""
+"""Metric, its own limit (estimators and units are never merged), words; the first among equal grades decides."""
 _CURES = ("rollout_is_correction", "precision", "nucleus_truncation", "fp32_head", "router_replay", "roll_back")
 
 
@@ -43,22 +40,20 @@ def train_inference_mismatch(run: Run, limits: Limits) -> Answer:
         return NotApplicable("the trainer samples with its own weights and kernels; there is no second engine")
     courses = {name: course for name in _MEASURES if (course := _course(run, name)) is not None}
     if not courses:
-        verl = run.framework is not None and run.framework.name == "verl"
-        missing = "mismatch.prob_diff.mean" if verl else "mismatch.logp_diff.mean"
-        return Unexamined((missing,), "nothing in this log compares the sampler with the trainer")
+        kind = "prob" if run.framework is not None and run.framework.name == "verl" else "logp"
+        return Unexamined((f"mismatch.{kind}_diff.mean",), "nothing in this log compares the sampler with the trainer")
     levels = {name: _level(course) for name, course in courses.items()}
-    # The worst grade decides; among equals the first, which is the most direct measure.
     name = max(levels, key=lambda n: limits.grade(_MEASURES[n][0], levels[n][0]) or 0)
     (limit, words), course, (worst, now) = _MEASURES[name], courses[name], levels[name]
     severity, seen = limits.grade(limit, worst), len(course) >= limits["rows"]
     rise = lasting(course, falling=False, level=limits["p_value"]) if seen and severity is not None else None
-    growth = rise.late / max(rise.early, 1e-12) if rise is not None else 1.0
-    clear = np.sqrt(limits.at(limit, Severity.INFO) * limits.at(limit, Severity.WARNING))
-    began = _onset(course, limits.at(limit, Severity.INFO), worst) if severity is not None else None
-    by_rise = severity == Severity.INFO and worst > clear and growth >= limits["growth"]
-    if rise is not None and growth >= limits["growth"]:
-        began = rise.onset
-        severity = Severity.WARNING if by_rise else severity
+    least, more = limits.at(limit, Severity.INFO), limits.at(limit, Severity.WARNING)
+    growth = rise.late / max(rise.early, 0.1 * least) if rise is not None else 1.0
+    crossed = crossing(course.steps, course.values, least, above=True, last=False) or Onset(*course.steps[[0, 0, 0]])
+    grown = rise is not None and growth >= limits["growth"]
+    began = rise.onset if rise is not None and grown else crossed if severity is not None else None
+    by_rise = grown and severity == Severity.INFO and worst > np.sqrt(least * more)
+    severity = Severity.WARNING if by_rise else severity
     told = _harm(run, began, limits) if began is not None and seen and (severity or 0) >= Severity.WARNING else ""
     if told:
         severity = Severity.CRITICAL
@@ -68,11 +63,10 @@ def train_inference_mismatch(run: Run, limits: Limits) -> Answer:
         severity = min(severity, Severity.INFO if borne[0] else Severity.WARNING if borne[1] else severity)
     constant = began is not None and began.step <= course.steps[0] and growth < 1.5 and not told
     passed = severity is not None and worst > 1.5 * now
+    up = f", up from {rise.early:.3g}" if rise is not None else ""
     return Finding(
         severity=severity,
-        says=words.format(worst if passed else now)
-        + (f" at worst, {now:.3g} now" if passed else "")
-        + (f", up from {rise.early:.3g}" if rise is not None and not passed else "")
+        says=(words.format(worst) + f" at worst, {now:.3g} now" if passed else words.format(now) + up)
         + (_whence(run, constant) if severity is not None else "")
         + told,
         numbers={"late": now, "worst": worst, "growth": growth, **{_MEASURES[n][0]: v[1] for n, v in levels.items()}},
@@ -80,7 +74,7 @@ def train_inference_mismatch(run: Run, limits: Limits) -> Answer:
         onset=began,
         evidence=rise.sized(growth) if by_rise and rise is not None else Evidence(worst, None, "level against a limit"),
         remedies=("nucleus_truncation", "rollout_temperature", *_CURES[:2]) if constant else _CURES,
-        would_decide=("20 steps at learning rate 0: is the gap there, and does it grow?",) if severity else (),
+        would_decide=("20 steps at learning rate 0: does the gap grow?",) if severity else (),
     )
 
 
@@ -109,35 +103,22 @@ def _level(course: Column) -> tuple[float, float]:
     return max(now, 0.0 if few else float(held(np.minimum(course.values, beside))[0].max())), now
 
 
-def _onset(course: Column, bound: float, worst: float) -> Onset:
-    first = float(course.steps[0])
-    found = crossing(course.steps, course.values, bound, above=True, last=False)
-    return (
-        found
-        or crossing(course.steps, course.values, 0.9 * worst, above=True, last=False)
-        or Onset(first, first, first)
-    )
-
-
 def _harm(run: Run, began: Onset, limits: Limits) -> str:
     """What followed the gap, in words: the reward fell, or the gradient grew; empty when neither did."""
     for metric, falling, words in (("reward.mean", True, "reward fell"), ("grad.norm", False, "gradient norm grew")):
-        column = run.get(metric)
-        change = lasting(column, falling=falling, level=limits["p_value"]) if column is not None else None
-        if change is None or change.onset.high < began.low:
-            continue
-        lost = falling and -change.change > limits["lost"] * abs(change.early)
-        if lost or (not falling and change.late > limits["gradient"] * max(change.early, 1e-12)):
-            return f"; the {words} from {change.early:.3g} to {change.late:.3g}"
+        change = lasting(run[metric], falling=falling, level=limits["p_value"]) if metric in run else None
+        if change is not None and change.onset.high >= began.low:
+            lost = falling and -change.change > limits["lost"] * abs(change.early)
+            if lost or (not falling and change.late > limits["gradient"] * max(change.early, 1e-12)):
+                return f"; the {words} from {change.early:.3g} to {change.late:.3g}"
     return ""
 
 
 def _whence(run: Run, constant: bool) -> str:
     """What else than the engines may stand behind the gap: settings that differ, or the age of the samples."""
-    age, says = run.get("offpolicy.staleness.mean"), ""
-    if constant:
-        odd = [f"{k} {v:g}" for k in ("top_p", "temperature") if (v := run.number(k)) is not None and v != 1]
-        with_it = f" ({', '.join(odd)})" if odd else ""
-        says = f" from the first row on, without a rise: do temperature, top-p or the log-prob mode differ{with_it}?"
+    age = run.get("offpolicy.staleness.mean")
     versions = late(age.finite.values, least=1) if age is not None else 0.0
-    return says + (f"; samples {versions:.2g} policy versions old are part of it" if versions >= 1 else "")
+    aged = f"; samples {versions:.2g} policy versions old are part of it" if versions >= 1 else ""
+    odd = [f", {k} is {v:g}" for k in ("top_p", "temperature") if (v := run.number(k)) is not None and v != 1]
+    ask = "do temperature, top-p or log-prob mode differ between the two"
+    return (f" from the first row on: {ask}{''.join(odd)}?" if constant else "") + aged

@@ -40,7 +40,7 @@ def turn_explosion(run: Run, limits: Limits) -> Answer:
         began = rise.onset
     elif by_limit is not None and out is not None:
         began = since(out, limits.at("share", Severity.WARNING), share)
-    gain = came_of(run, began, turns) if began is not None and not run.short else None
+    gain = came_of(run, began, turns) if began is not None else None
     if gain is not None and gain.rising:
         severity = None if gain.metric == "eval.score" and by_limit is None else Severity.INFO
     elif gain is not None and gain.falling and gain.metric == "eval.score":

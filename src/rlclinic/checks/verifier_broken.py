@@ -2,16 +2,15 @@
 
 ## What you see
 The reward becomes one and the same value, or steps to another level, while length and entropy go on as before. Or single
-rows earn exactly the least amid good ones. Or there is never any value but one.
+rows earn exactly the least amid good ones. Or there is only ever one value.
 
 ## Why it matters
 A time-out or parser error that counts as 0 teaches that right answers are wrong; one that counts as 1, the opposite.
 Every step after the change is lost or worse, and the policy that is blamed for it is sound.
 
 ## When it is not a problem
-The policy really broke: entropy, length or cut answers then move with the reward. The data changed on purpose at that
-step (a curriculum). A solved task ends at its maximum too, but gradually. A reward that has been 0 from the start may
-only mean that the task is too hard: score answers known to be right.
+The policy broke: entropy, length or cut answers then move too. The data changed on purpose (a curriculum). A solved task
+ends at its maximum, but gradually. A reward of 0 from the start may only mean that the task is too hard.
 """
 
 from dataclasses import replace
@@ -21,7 +20,7 @@ import numpy as np
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import POLICY, at_seam, policy_at
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
-from rlclinic.stats.level import late, middle
+from rlclinic.stats.level import early, late, middle
 from rlclinic.stats.shift import spikes, steps_found
 
 _SAME = 1e-9
@@ -39,11 +38,11 @@ def verifier_broken(run: Run, limits: Limits) -> Answer:
         least = limits["jump"] * span
         found = _stuck(run, reward, least, limits) or _stepped(run, reward, least, limits) or _outages(reward, limits)
     if isinstance(found, Finding):
-        seen = tuple(m for m in ("reward.mean", *POLICY, "eval.score") if m in run)
+        seen, cures = tuple(m for m in ("reward.mean", *POLICY) if m in run), ("score_gold_answers", "roll_back")
         ask = ("answers saved before and after, scored again now: do they earn what the log says?",)
-        return replace(found, metrics=seen, remedies=("score_gold_answers", "roll_back"), would_decide=ask)
-    says = "the reward neither stepped by itself nor got stuck at one value"
-    return found or Finding(None, says, {"late": late(reward.values)}, ("reward.mean",))
+        return replace(found, metrics=seen, remedies=cures, would_decide=ask)
+    says, numbers = "the reward neither stepped by itself nor got stuck", {"late": late(reward.values)}
+    return found or Finding(None, says, numbers, ("reward.mean",))
 
 
 def _stuck(run: Run, reward: Column, least: float, limits: Limits) -> Answer | None:
@@ -55,25 +54,25 @@ def _stuck(run: Run, reward: Column, least: float, limits: Limits) -> Answer | N
         return None
     at = float(reward.steps[start])
     moved, calm = policy_at(run, at)
+    if not calm and not moved:
+        return Unexamined(POLICY[:2], "the reward got stuck at one value; without entropy or length nothing tells why")
     if moved:
         return None
-    if not calm:
-        return Unexamined(POLICY[:2], "the reward got stuck at one value; without entropy or length nothing tells why")
     onset = Onset(at, float(reward.steps[start - 1]), at)
     says = (
         f"reward went from {before:.3g} to exactly {v[-1]:.3g} at step {at:g} and is the same in every row since, while "
         f"{' and '.join(calm[:2])} went on as before" + at_seam(run, onset, reward)
     )
-    how = "rows of one exact value after rows that varied; the policy's own series compared across it"
     numbers = {"before": before, "late": float(v[-1]), "rows": float(rows)}
-    evidence = Evidence(abs(float(v[-1]) - before), None, how)
-    return Finding(Severity.CRITICAL, says, numbers, onset=onset, evidence=evidence, wasted=rows / len(v))
+    how = Evidence(abs(float(v[-1]) - before), None, "one exact value after rows that varied")
+    return Finding(Severity.CRITICAL, says, numbers, onset=onset, evidence=how, wasted=rows / len(v))
 
 
 def _stepped(run: Run, reward: Column, least: float, limits: Limits) -> Finding | None:
     """The reward stepped to another level and stayed, while nothing about the policy did."""
     for step in steps_found(reward.steps, reward.values, hidden=False):
-        held = np.sign(step.jump) * (late(reward.values) - step.before) >= 0.5 * abs(step.jump)
+        gone = late(reward.values) - np.array([step.before, early(reward.values)])  # coming back is no news
+        held = (np.sign(step.jump) * gone).min() >= 0.5 * abs(step.jump)
         moved, calm = policy_at(run, step.step)
         small = step.size < limits["size"] or abs(step.jump) < least
         if small or not held or moved or len(calm) < 2 or _held_out_too(run, step.step, step.jump):
@@ -84,9 +83,9 @@ def _stepped(run: Run, reward: Column, least: float, limits: Limits) -> Finding 
             f"reward stepped from {step.before:.3g} to {step.after:.3g} at step {step.step:g}, while "
             f"{' and '.join(calm[:2])} went on as before: scoring or data changed, not the policy{seam}"
         )
-        evidence = Evidence(step.size, step.p_value, "step against a smooth curve, BIC, AR(1)-whitened", n=len(reward))
+        how = Evidence(step.size, step.p_value, "step against a smooth curve, BIC, AR(1)-whitened", n=len(reward))
         numbers = {"before": step.before, "late": late(reward.values), "size": step.size}
-        return Finding(Severity.INFO if seam else Severity.WARNING, says, numbers, onset=onset, evidence=evidence)
+        return Finding(Severity.INFO if seam else Severity.WARNING, says, numbers, onset=onset, evidence=how)
     return None
 
 
@@ -111,8 +110,8 @@ def _never_varied(run: Run, reward: Column, limits: Limits) -> Finding | None:
         return None
     value, at, rows = float(reward.values[0]), float(reward.steps[0]), len(reward)
     severity = Severity.WARNING if rows >= limits["constant"] and value <= 0 else Severity.INFO
-    guess = "the reward function may match none" if value <= 0 else "is it the most that can be earned?"
-    says = f"every answer earned exactly {value:.3g} ({rows} row{'s' * (rows > 1)}): {guess}"
+    says = f"every answer earned exactly {value:.3g} ({rows} row{'s' * (rows > 1)}): "
+    says += "the reward function may match none" if value <= 0 else "is it the most that can be earned?"
     evidence = Evidence(float(rows), None, "one exact value in every row")
     return Finding(severity, says, {"late": value}, onset=Onset(at, at, at), evidence=evidence)
 
@@ -122,5 +121,5 @@ def _held_out_too(run: Run, at: float, jump: float) -> bool:
     score = run.get("eval.score")
     if score is None or len(score) < 2:
         return False
-    before, after = score.finite.upto(at).values[-3:], score.finite.since(at).values[:3]
-    return bool(np.sign(jump) * (middle(after) - middle(before)) > 0.3 * abs(jump))
+    gain = middle(score.finite.since(at).values[:3]) - middle(score.finite.upto(at).values[-3:])
+    return bool(np.sign(jump) * gain > 0.3 * abs(jump))

@@ -6,7 +6,8 @@ the share of groups that still differ.
 
 ## Why it matters
 Advantages are differences within a group. A group of equals teaches nothing and still costs its generation: at a share
-z, each useful answer costs 1/(1-z) answers.
+z, each useful answer costs 1/(1-z) answers. The cost that is told counts every answer of a dead group, those included
+that the group size makes unavoidable: they were generated all the same.
 
 ## When it is not a problem
 The share that a group size and a pass rate imply is arithmetic, p^G + (1-p)^G averaged over prompts: two answers at a
@@ -17,7 +18,7 @@ If the held-out score is high as well, the task is simply solved.
 from dataclasses import replace
 
 from rlclinic.checks.form import Answer, Limits, check
-from rlclinic.checks.readings import Dead, dead_finding, dead_groups
+from rlclinic.checks.groups import Dead, dead_finding, dead_groups
 from rlclinic.model import Note, Run
 
 

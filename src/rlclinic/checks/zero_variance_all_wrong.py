@@ -13,7 +13,7 @@ end, a parser that rejects everything and a broken template look just like this.
 """
 
 from rlclinic.checks.form import Answer, Limits, check
-from rlclinic.checks.readings import Dead, dead_finding, dead_groups
+from rlclinic.checks.groups import Dead, dead_finding, dead_groups
 from rlclinic.model import Run
 
 

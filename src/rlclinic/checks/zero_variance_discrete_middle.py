@@ -15,7 +15,7 @@ gives the same mean with groups at both ends: a logged share of all-right and al
 from dataclasses import replace
 
 from rlclinic.checks.form import Answer, Limits, check
-from rlclinic.checks.readings import Dead, dead_finding, dead_groups
+from rlclinic.checks.groups import Dead, dead_finding, dead_groups
 from rlclinic.model import Run
 
 

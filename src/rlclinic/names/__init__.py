@@ -73,6 +73,7 @@ __all__ = [
     "remedy",
     "spell",
     "strip",
+    "table_name",
     "translate",
     "versions_of",
     "write",

@@ -180,14 +180,16 @@ def _read(row: KnobRow, settings: Mapping[str, object]) -> tuple[str, Scalar] | 
         if index and value is not None and key not in settings:
             items = value if isinstance(value, (list, tuple)) else str(value).strip("[]()").replace(",", " ").split()
             value = items[int(index)] if len(items) > int(index) else None
+        known = {str(text).lower(): canonical for text, canonical in row.reads.items()}
+        known.update({str(own).lower(): canonical for canonical, own in row.map.items()})
+        word = str(value).strip().strip("'\"").lower()
+        if word in known and value is not None:
+            return key, known[word]
         plain = _coerce(value)
         if plain is None:
             continue
-        shown = str(plain).lower()
-        known = {str(text).lower(): canonical for text, canonical in row.reads.items()}
-        known.update({str(own).lower(): canonical for canonical, own in row.map.items()})
-        if shown in known:
-            return key, known[shown]
+        if str(plain).lower() in known:
+            return key, known[str(plain).lower()]
         if not (row.map and isinstance(plain, bool)):
             return key, plain
     return None

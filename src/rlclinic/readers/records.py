@@ -43,6 +43,7 @@ _ROLLOUT_KEYS = frozenset(
         "conversation",
     ]
 )
+_HELD_OUT = frozenset({"eval", "val", "valid", "validation", "test", "held_out", "heldout"})
 _CUT = Warn("broken_lines", "the document is cut off; the rows before the cut are read")
 # Not aware of quotes: inside a text value the spelling of such a word means nothing to us.
 _BARE_WORD = r"(?i)(?<=[:,\[ ])([-+]?)(nan|inf(?:inity)?)(?=\s{0,8}[,}\]])"
@@ -51,7 +52,10 @@ _HISTORY = r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])'
 
 
 def as_row(record: Mapping[str, object]) -> Mapping[str, object]:
-    """A record with its metrics at the top (``{"step": 3, "data": {...}}`` and ``{"step": 3, "metrics": {...}}``)."""
+    """A record with its metrics at the top (``{"step": 3, "data": {...}}`` and ``{"step": 3, "metrics": {...}}``), and
+    those of a row that says it is of an evaluation under ``eval/``."""
+    if record.get("eval") is True or record.get("split") in _HELD_OUT:
+        return {k if k in STEP_KEYS or k == "epoch" else f"eval/{k}": v for k, v in record.items() if k != "eval"}
     if len(record) <= 4:
         for wrapper in ("data", "metrics"):
             inner = record.get(wrapper)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -13,6 +15,10 @@ from rlclinic.model import Column, Component, Floats, Framework, Knob, Undecided
 from rlclinic.readers.log import Log, Series
 from rlclinic.readers.timeline import Mask, fresh_rows, timeline
 
+SUMMED = 8
+"""Rows in which series must add up to the reward before they count as its parts (ours)."""
+MOST_SUMMED = 10
+"""Most unrecognised series whose sums are tried (ours: 375 sums)."""
 CLOCKS = ("progress.", "time.", "tokens.", "perf.")
 """Families that move by themselves; they do not tell whether a row repeats the one before."""
 
@@ -56,12 +62,14 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     spreads: dict[str, tuple[int, Column]] = {}
     evaluations: dict[str, Column] = {}
     unrecognised: dict[str, int] = {}
+    unknown: dict[str, Column] = {}
     undecided: dict[str, Undecided] = {}
     for key, logged in log.series.items():
         series = _with_nulls(logged, log.nulls.get(key))
         meaning = meanings[key]
         if meaning is None:
             unrecognised[key] = len(series.values)
+            unknown[key] = _column(log, series, "reward.component.mean", key, time.steps, fresh)
             continue
         if isinstance(meaning, Undecided):
             undecided[key] = meaning
@@ -97,7 +105,34 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
         part: Component(part, mean, spreads[part][1] if part in spreads else None) for part, (_, mean) in means.items()
     }
     plain = {metric: column for metric, (_, column) in columns.items()}
+    if not parts and "reward.mean" in plain:
+        for column in summands(plain["reward.mean"], unknown):
+            name = re.sub(r"[_/](?:mean|avg)$", "", column.key.rpartition("/")[2] or column.key)
+            parts[name] = Component(name, column, weight=1.0)
+            del unrecognised[column.key]
     return Translated(plain, parts, evaluations, unrecognised, undecided, time.seams, time.began, warnings)
+
+
+def summands(reward: Column, unknown: Mapping[str, Column]) -> tuple[Column, ...]:
+    """The unrecognised series that add up to the reward in every row, so that they are its parts; empty without such.
+
+    Two to four series, each moving, in at least ``SUMMED`` common rows: by chance no sum fits them all to the digits shown.
+    """
+    whole = reward.finite
+    moving = [c for c in unknown.values() if len(c.finite) >= SUMMED and float(np.ptp(c.finite.values)) > 0]
+    for many in (2, 3, 4):
+        for chosen in itertools.combinations(moving[:MOST_SUMMED], many):
+            steps = whole.steps
+            for one in chosen:
+                steps = np.intersect1d(steps, one.finite.steps, assume_unique=True)
+            if len(steps) < max(SUMMED, 0.9 * len(whole)):
+                continue
+            wanted = whole.values[np.searchsorted(whole.steps, steps)]
+            terms = [c.finite.values[np.searchsorted(c.finite.steps, steps)] for c in chosen]
+            near = 1e-4 * max(float(np.abs(wanted).max()), 1e-9) + (many + 1) * 0.5 * max(c.resolution for c in chosen)
+            if float(np.ptp(wanted)) > 4 * near and bool((np.abs(wanted - np.sum(terms, axis=0)) <= near).all()):
+                return chosen
+    return ()
 
 
 def _with_nulls(series: Series, nulls: NDArray[np.int64] | None) -> Series:

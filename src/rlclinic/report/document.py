@@ -40,6 +40,8 @@ VITALS: tuple[tuple[str, ...], ...] = (
 )
 """The metrics shown at a glance; of each line the first that the log has, its absence under the first name."""
 
+ROLLOUTS = "rollouts"
+"""Stands among the metrics that a check misses when only saved answers would let it look."""
 _HOW = {"keys": "by its log keys", "config": "from its settings", "log": "as the log says", "given": "as given"}
 
 
@@ -231,8 +233,10 @@ def _needs(run: Run, examination: Examination) -> str:
         return says or f"too few values of {', '.join(map(title_of, thin))}"
     if not examination.missing:
         return says or "no reason given"
+    if ROLLOUTS in examination.missing:
+        return "only the sampled answers would show it"
     needs = [" or ".join(spelled(m, run.framework) for m in need.split("|")) for need in examination.missing]
-    return f"{', '.join(needs)} {'is' if len(needs) == 1 else 'are'} not logged"
+    return f"not logged: {', '.join(needs)}"
 
 
 def _outcomes(diagnosis: Diagnosis) -> tuple[list[str], list[Examination], list[Examination]]:
@@ -258,10 +262,12 @@ def _checks(diagnosis: Diagnosis) -> list[Block]:
         blocks.append(Paragraph(f"{len(nothing)} found nothing: {', '.join(nothing)}"))
     if blind:
         needs = _grouped([(plain(c.check, KEY), _needs(diagnosis.run, c)) for c in blind])
-        blocks.append(Table((f"{len(blind)} could not look, because", "checks"), needs))
+        label = f"{len(blind)} could not look"
+        blocks.append(Bullets(tuple(f"{checks} ({why})" for why, checks in needs), label=label))
     if unfit:
-        reasons = _grouped([(plain(c.check, KEY), plain(c.says) or "no reason given") for c in unfit])
-        blocks.append(Table((f"{len(unfit)} do not apply, because", "checks"), reasons))
+        blocks.append(
+            Paragraph(f"{len(unfit)} do not apply to this run: {', '.join(plain(c.check, KEY) for c in unfit)}")
+        )
     return blocks
 
 

@@ -23,8 +23,6 @@ def title_of(metric: str) -> str:
 
 def spelled(metric: str, framework: Framework | None) -> str:
     """A metric by its title and log key; any other words as they are."""
-    if metric == "rollouts":
-        return "the sampled answers"
     try:
         title = names.metric(metric).title
     except UnknownName:

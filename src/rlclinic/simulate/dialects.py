@@ -167,12 +167,13 @@ def as_run(scenario: Scenario, dialect: str = "trl", version: str | None = None)
         if found.parts
     }
     score = columns.get("eval.score")
+    others = {key: column for key, column in scenario.run.evaluations.items() if column.metric != "eval.score"}
     return replace(
         scenario.run,
         framework=Framework(dialect, found.title, _version(scenario, found, version), how="given", why="simulated"),
         columns=columns,
         components=components,
-        evaluations={} if score is None else {score.key: score},
+        evaluations=others if score is None else {score.key: score, **others},
         knobs={k: Knob(k, value, key, "config") for k, key, value in _settings(scenario, found)},
     )
 

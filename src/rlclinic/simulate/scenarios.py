@@ -260,7 +260,7 @@ SICK: Mapping[str, Recipe] = {
         may=("zero_variance_discrete_middle", *_STILL),
     ),
     "entropy_rise": but(
-        PLAIN, says="entropy grows and the reward pays for it", alter=_rise_of_entropy, may=("reward_decline",)
+        PLAIN, says="entropy grows and the reward pays for it", alter=_rise_of_entropy, may=("reward_decline", "length_explosion")
     ),
     "truncation": but(PLAIN, says="many answers are cut by the length limit", limit=512, goal=0.5, alter=_truncated),
     "never_eos": but(PLAIN, says="no answer ever ends by itself", limit=512, alter=_endless, may=_DEAD),

@@ -14,6 +14,8 @@ level = 0.5
 ["eval.score"]
 level = 0.4
 every = 50
+["held_out.gsm8k"]            # another held-out series, by its log key
+level = 0.7
 """
 
 from __future__ import annotations
@@ -62,6 +64,8 @@ saw there, ``warnings`` by code what it said."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {"kind": ("rl", "supervised", "crash"), "preset": ("", *scenarios())}
 _LEAST = {"steps": 1, "seeds": 1, "log_every": 1, "planned_steps": 0}
 _Found = TypeVar("_Found")
+HELD_OUT = "held_out."
+"""Before the log key of a held-out series beside *the* score."""
 
 
 def load_spec(text: str) -> dict[str, Any]:
@@ -94,18 +98,23 @@ def run_from_spec(spec: Mapping[str, Any], seed: int = 0) -> Run:
         columns.pop(dropped, None)
         components.pop(dropped.removeprefix("part."), None)
     parts: dict[str, dict[str, tuple[Shape, Column]]] = {}
+    others: dict[str, Column] = {}
     for name, shape in shapes.items():
         column = _column(name, shape, value, seed)
         if name.startswith("part."):
             part = name.removeprefix("part.").removesuffix(".std")
             parts.setdefault(part, {})["std" if name.endswith(".std") else "mean"] = (shape, column)
+        elif name.startswith(HELD_OUT):
+            others[column.key] = column
         else:
             columns[name] = column
     for part, found in parts.items():
         shape, mean = found["mean"]
         components[part] = Component(part, mean, found["std"][1] if "std" in found else None, shape.weight)
     score = columns.get("eval.score")
-    knobs = {**run.knobs, **{k: Knob(k, v, k, "config") for k, v in value["knobs"].items()}}
+    never: dict[str, Scalar] = {"eval_strategy": "no", "eval_every": -1} if score is None else {}
+    knobs = {**run.knobs, **{k: Knob(k, v, k, "config") for k, v in never.items() if k in run.knobs}}
+    knobs = {**knobs, **{k: Knob(k, v, k, "config") for k, v in value["knobs"].items()}}
     return replace(
         run,
         name=value["name"],
@@ -113,7 +122,7 @@ def run_from_spec(spec: Mapping[str, Any], seed: int = 0) -> Run:
         algorithm=value["algorithm"],
         columns=columns,
         components=components,
-        evaluations={} if score is None else {score.key: score},
+        evaluations=others if score is None else {score.key: score, **others},
         eval_rule="" if score is None else "the only held-out series",
         knobs=knobs,
         planned_steps=value["planned_steps"] or run.planned_steps,
@@ -129,14 +138,14 @@ def run_from_spec(spec: Mapping[str, Any], seed: int = 0) -> Run:
 def _column(name: str, shape: Shape, value: Mapping[str, Any], seed: int) -> Column:
     steps = int(value["steps"])
     every = int(value["log_every"])
-    if name == "eval.score" and shape.every is None:
+    if (name == "eval.score" or name.startswith(HELD_OUT)) and shape.every is None:
         shape = replace(shape, every=max(1, steps // 10))
     at, values = series(shape, steps, (seed, zlib.crc32(name.encode())), log_every=every, phi=value["phi"])
     part = name.startswith("part.")
     kind = "std" if name.endswith(".std") else "mean"
     return Column(
         metric=f"reward.component.{kind}" if part else name,
-        key=shape.key or name,
+        key=shape.key or name.removeprefix(HELD_OUT),
         steps=at,
         values=values,
         status=shape.status,
@@ -205,6 +214,8 @@ def _metric_shape(key: str, table: Mapping[str, Any]) -> Shape:
     part = key.startswith("part.")
     if shape.weight is not None and not part:
         raise BadTable("weight only for a reward part", repr(key), hint='["part.accuracy"]')
+    if key.startswith(HELD_OUT):
+        return shape
     if part:
         return replace(shape, low=0.0) if key.endswith(".std") and "low" not in table else shape
     meant = _named(metric, key, "a metric")
