@@ -77,7 +77,7 @@ def test_every_heading_is_a_case_that_can_be_read() -> None:
     for case in CASES:
         assert case.expect, str(case)
         assert case.prose, str(case)
-        assert case.expect.count("silent") == 0 or case.silent, f"{case}: silent and a severity"
+        assert case.expect.count("silent") == 0 or case.silent, f"{case}: silent and a warning"
         assert names_in(case) <= CHECK_NAMES, str(case)
     lines = {line for case in CASES for line in case.expect}
     withheld = {line.removeprefix("no ") for line in lines if line.startswith("no note: ")}

@@ -76,3 +76,30 @@ def test_the_graph_of_a_diagnosis_is_whole(name: str) -> None:
     places = {check: place for place, check in enumerate(findings)}
     assert all(places[cause] < places[f.check] for f in findings.values() for cause in f.because_of)
     assert np.all(np.diff(sorted(places.values())) == 1)
+
+
+def test_a_mover_that_begins_with_the_cliff_is_part_of_it() -> None:
+    cliff = finding("sudden_collapse", Severity.CRITICAL, (200.0, 198.0, 202.0))
+    with_it = order([finding("entropy_rise", Severity.CRITICAL, (201.0, 199.0, 203.0)), cliff])
+    assert [f.check for f in with_it] == ["sudden_collapse", "entropy_rise"]
+    assert with_it[1].because_of == ("sudden_collapse",)
+    before = order([finding("entropy_rise", Severity.CRITICAL, (150.0, 140.0, 160.0)), cliff])
+    assert [f.check for f in before] == ["entropy_rise", "sudden_collapse"]
+    assert before[1].because_of == ("entropy_rise",)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_is_found_is_placed_once_and_never_in_a_circle(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    names = rng.choice([one.name for one in CHECKS], size=30, replace=False)
+    found = []
+    for name in names:
+        step = float(rng.integers(1, 300))
+        at = (
+            None if rng.random() < 0.3 else (step, step - float(rng.integers(0, 40)), step + float(rng.integers(0, 40)))
+        )
+        found.append(finding(str(name), Severity(int(rng.integers(1, 4))), at))
+    ordered = order(found)
+    assert sorted(f.check for f in ordered) == sorted(map(str, names))
+    places = {f.check: i for i, f in enumerate(ordered)}
+    assert all(places[cause] < places[f.check] for f in ordered for cause in f.because_of)

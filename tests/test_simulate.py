@@ -32,9 +32,9 @@ from rlclinic.simulate.scenarios import scenarios as built
 from rlclinic.simulate.shapes import Move, Shape, Spikes, autoregressive, series
 
 NOT_IN_A_LOG = {
-    "language_mixing": "only the saved answers show scripts",
+    "contamination": "the settings show it: which data is trained and which is held out",
     "environment_tokens_trained": "only a setting or saved answers show the loss mask",
-    "train_deploy_gap": "the deployed stack writes no training log",
+    "eval_too_noisy": "it says that nothing can be decided, beside whatever the run has",
 }
 """Checks without a simulated run, with the reason."""
 BUILT = tuple(built())

@@ -127,7 +127,9 @@ def _complete(finding: Finding, findings: Mapping[str, Finding], run: Run, gpu_h
     finding = replace(finding, status=one.status, resume=one.resume, rollback=rollback(finding, findings, run))
     finding = replace(finding, cost=cost(finding, run, gpu_hour_price=gpu_hour_price))
     references = tuple(names.reference(id) for id in one.references)
-    return replace(finding, prescriptions=prescribe(finding.remedies, run), references=references)
+    no_help = tuple(f"{advice}: {why}" for advice, why in one.no_help.items())
+    prescriptions = prescribe(finding.remedies, run)
+    return replace(finding, prescriptions=prescriptions, no_help=no_help, references=references)
 
 
 def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...]) -> Verdict:

@@ -19,8 +19,14 @@ def order(found: Iterable[Finding]) -> list[Finding]:
     causes: dict[str, list[str]] = {name: [] for name in findings}
     for name, finding in findings.items():
         for effect in BY_NAME[name].leads_to:
-            if effect in findings and _can_explain(finding, findings[effect]):
+            if effect not in findings:
+                continue
+            if effect in BY_NAME[name].companion_of and not _clearly_before(finding, findings[effect]):
+                if _can_explain(findings[effect], finding):
+                    causes[name].append(effect)
+            elif _can_explain(finding, findings[effect]):
                 causes[effect].append(name)
+    _cut_circles(causes)
     explains = {name: [e for e, why in causes.items() if name in why] for name in findings}
 
     def weight(name: str) -> tuple[float, ...]:
@@ -47,6 +53,28 @@ def order(found: Iterable[Finding]) -> list[Finding]:
         replace(findings[name], because_of=tuple(sorted(causes[name])), leads_to=tuple(sorted(explains[name])))
         for name in placed
     ]
+
+
+def _clearly_before(cause: Finding, effect: Finding) -> bool:
+    return cause.onset is not None and effect.onset is not None and cause.onset.step < effect.onset.low
+
+
+def _cut_circles(causes: dict[str, list[str]]) -> None:
+    """Drop the causes that would make a circle. Edges between companions may run against the graph of the tables, so a
+    chance meeting of onsets could close one."""
+    done: set[str] = set()
+
+    def walk(name: str, path: tuple[str, ...]) -> None:
+        for cause in list(causes[name]):
+            if cause in path or cause == name:
+                causes[name].remove(cause)
+            elif cause not in done:
+                walk(cause, (*path, name))
+        done.add(name)
+
+    for name in sorted(causes):
+        if name not in done:
+            walk(name, ())
 
 
 def _can_explain(cause: Finding, effect: Finding) -> bool:

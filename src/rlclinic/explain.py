@@ -74,6 +74,9 @@ def check_page(one: Check, frameworks: Iterable[str]) -> str:
     lines += ["", "## What to change", ""]
     for id in one.remedies:
         lines += _remedy_lines(id, frameworks)
+    if one.no_help:
+        lines += ["", "## What does not help", ""]
+        lines += [f"- {advice}: {why}" for advice, why in one.no_help.items()]
     explains = [f"- leads to `{effect}`: {why}" for effect, why in one.leads_to.items()]
     comes_of = [
         f"- may come of `{other.name}`: {other.leads_to[one.name]}" for other in CHECKS if one.name in other.leads_to

@@ -447,6 +447,8 @@ class Finding:
     rollback: Rollback | None = None
     cost: Cost | None = None
     prescriptions: tuple[Prescription, ...] = ()
+    no_help: tuple[str, ...] = ()
+    """What is often advised here and does not help, each with its reason."""
     references: tuple[Reference, ...] = ()
 
 

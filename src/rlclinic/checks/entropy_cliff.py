@@ -66,7 +66,8 @@ def entropy_cliff(run: Run, limits: Limits) -> Answer:
 def _jump(run: Run, column: Column, limits: Limits, near: Shift | None = None) -> Shift | None:
     """The largest step that is far beyond the noise, carries most of the whole change and still holds at the end."""
     c = column.finite
-    kept = c.since(settled_from(c.steps, run.number("warmup_steps") or 0.0))
+    begin = settled_from(c.steps, run.number("warmup_steps") or 0.0)
+    kept = c.since(begin)
     if len(kept) < limits["rows"] + 10:
         return None
     now, first = late(kept.values), early(kept.values)
@@ -74,8 +75,9 @@ def _jump(run: Run, column: Column, limits: Limits, near: Shift | None = None) -
     size = limits["size"] if near is None else limits["beside"]
     held = [
         s
-        for s in steps_found(kept.steps, kept.values, hidden=False)
-        if s.size >= size
+        for s in steps_found(c.steps, c.values, hidden=False)
+        if s.step > begin
+        and s.size >= size
         and abs(s.jump) >= limits["share"] * whole
         and (s.after - s.before) * (now - s.before) >= limits["holds"] * (s.after - s.before) ** 2
         and int((kept.steps < s.step).sum()) >= limits["rows"]

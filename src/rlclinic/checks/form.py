@@ -134,9 +134,19 @@ class Check:
         return cast(Mapping[str, float], self.table.get("explains_from", {}))
 
     @property
+    def companion_of(self) -> tuple[str, ...]:
+        """Events that this failure leads to only when it began clearly before; begun with the event, it is part of it."""
+        return tuple(self.table.get("companion_of", ()))
+
+    @property
     def rivals(self) -> Mapping[str, str]:
         """Failures that look alike from their consequences, with the measurement that tells them apart."""
         return cast(Mapping[str, str], self.table.get("rivals", {}))
+
+    @property
+    def no_help(self) -> Mapping[str, str]:
+        """What is often advised against this failure, with the reason why it does not help."""
+        return cast(Mapping[str, str], self.table.get("no_help", {}))
 
     @property
     def symptom(self) -> bool:

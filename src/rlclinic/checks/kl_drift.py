@@ -13,7 +13,7 @@ depends on the estimator, and on whether it is a mean per token or a sum per ans
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import bought, foreseen
-from rlclinic.model import Column, Evidence, Finding, Forecast, Note, Run, Severity
+from rlclinic.model import Column, Evidence, Finding, Forecast, Note, Onset, Run, Severity
 from rlclinic.stats.level import early, late, middle
 from rlclinic.stats.shift import crossing
 from rlclinic.stats.trend import acceleration
@@ -55,12 +55,19 @@ def kl_drift(run: Run, limits: Limits) -> Answer:
         + ("; it was far from the first row on and falls: do sampler and scorer differ?" if fell else ""),
         numbers={"late": level, "first": _first(kl), "largest": float(kl.values.max())},
         metrics=tuple(m for m in (column.metric, "eval.score", "reward.mean") if m in run),
-        onset=crossing(kl.steps, kl.values, bound, above=True) if severity else None,
+        onset=_since(kl, bound) if severity else None,
         evidence=Evidence(level, None, f"late median against a level; estimator {column.estimator or 'not known'}"),
         remedies=("lower_learning_rate",) if fell else cures,
         would_decide=() if "eval.score" in run else ("a held-out score: what did the drift buy?",),
         forecast=_next(kl, limit, level, limits) if severity is not None and not fell and not run.short else None,
     )
+
+
+def _since(kl: Column, bound: float) -> Onset | None:
+    """Where the bound was crossed for good; the drift itself may have begun as early as it left a fifth of the bound."""
+    at = crossing(kl.steps, kl.values, bound, above=True)
+    left = crossing(kl.steps, kl.values, 0.2 * bound, above=True)
+    return at if at is None or left is None else Onset(at.step, min(at.low, left.low), at.high)
 
 
 def _next(kl: Column, limit: str, level: float, limits: Limits) -> Forecast | None:

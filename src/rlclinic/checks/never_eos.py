@@ -84,7 +84,8 @@ def _one_length(run: Run) -> tuple[str, str]:
             if abs(value - typical) > _SAME * typical:
                 return "", f"the {word} has {value:.0f} tokens and the mean {typical:.0f}"
     limit = run.number("max_response_length")
-    if limit and typical < (1.0 - _SAME) * limit:
+    pinned = "length.response.min" in run and "length.response.max" in run
+    if limit and not pinned and typical < (1.0 - _SAME) * limit:
         return "", f"the mean has {typical:.0f} of {limit:.0f} tokens"
     known = limit or ended is not None or "length.response.min" in run
     return (f"every answer has {typical:.0f} tokens" if known else ""), ""
@@ -108,6 +109,6 @@ def _finding(run: Run, column: Column, share: float, says: str, limits: Limits, 
         metrics=(column.metric,),
         onset=Onset(start, start, start) if fires else None,
         evidence=Evidence(share, None, "counted in the log"),
-        remedies=("stop_tokens", "response_budget", "warm_start"),
+        remedies=("stop_tokens", "warm_start", "response_budget", "penalise_truncated"),
         would_decide=("20 prompts with four times the limit: do the answers end then?",) if fires else (),
     )

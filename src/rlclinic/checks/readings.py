@@ -184,7 +184,9 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
             split = apart(c.steps, c.values, falling=last < first)
             drift = rank_p(c.values) <= level or (split is not None and abs(last - first) > 0.3 * abs(first))
         p_value, sd, _ = mean_difference(c.values[:third], c.values[-third:])
-        sure = drift or (p_value <= level and abs(last - first) > (0.5 * sd if len(c) >= 12 else 0.0))
+        # A held-out score is also held against its own best: what a policy could do and no longer can.
+        sunk = metric == "eval.score" and last < first and fall(c.steps, c.values).p_value <= level
+        sure = drift or sunk or (p_value <= level and abs(last - first) > (0.5 * sd if len(c) >= 12 else 0.0))
         rising, falling = sure and last > first, sure and last < first
         if sure:
             says = f"{name} {'rose' if rising else 'fell'} ({first:.3g} to {last:.3g})"

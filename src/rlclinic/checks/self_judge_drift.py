@@ -22,12 +22,16 @@ from rlclinic.model import Column, Component, Evidence, Finding, Run, Severity
 from rlclinic.stats.coupling import FEWEST_EVALUATIONS, Coupling
 
 _ITSELF = re.compile(r"self[-_ ]?(judg|reward|eval|grad|consist|score)|majority|consensus|ttrl|(^|_)votes?(_|$)", re.I)
+_IN_WORDS = re.compile(r"\b(policy|self|itself|same model|actor)\b", re.I)
 _JUDGE = re.compile(r"judge|grader|llm[-_ ]?as|critique|rubric", re.I)
 """A judge by name; that it is the policy itself the name does not say."""
 
 
 @check(page=__doc__, uses=["reward.component.mean", "eval.score"], since="0.2")
 def self_judge_drift(run: Run, limits: Limits) -> Answer:
+    judge_is = run.knobs.get("judge")
+    if judge_is is not None and _is_policy(str(judge_is.value), run):
+        return _by_design(run, f"{judge_is.key} = {judge_is.value}", limits)
     if not run.components:
         return Unexamined(("reward.component.mean",), "the parts of the reward are not logged, so no judge can be seen")
     own = [part for part in run.components.values() if _ITSELF.search(part.name)]
@@ -54,6 +58,29 @@ def self_judge_drift(run: Run, limits: Limits) -> Answer:
         onset=seen.rollback,
         evidence=Evidence(seen.effect, seen.p_value, "an outside measure against the judge's", n=seen.m),
         remedies=("audit_verifier", "read_top_answers", "roll_back"),
+        would_decide=("the judge's score of a fixed set of answers, every few steps: it must not move",),
+    )
+
+
+def _is_policy(judge: str, run: Run) -> bool:
+    """Whether the configured judge is the model in training, by its name or in words."""
+    model = str(run.knob("model") or "")
+    return (bool(model) and judge == model) or re.search(
+        r"\b(policy|self|itself|same model|actor)\b", judge, re.I
+    ) is not None
+
+
+def _by_design(run: Run, setting: str, limits: Limits) -> Finding:
+    part = next((p for p in run.components.values() if _JUDGE.search(p.name) or _ITSELF.search(p.name)), None)
+    weight = None if part is None or part.weight is None else abs(part.weight)
+    heavy = weight is not None and weight > limits["weight"]
+    return Finding(
+        severity=Severity.CRITICAL if heavy else Severity.WARNING,
+        says=f"the judge is the policy in training ({setting}): what its scores mean moves with the weights",
+        numbers={} if weight is None else {"weight": weight},
+        metrics=("reward.component.mean",) if run.components else (),
+        evidence=Evidence(1.0, None, "configuration"),
+        remedies=("freeze_judge", "anchor_answers"),
         would_decide=("the judge's score of a fixed set of answers, every few steps: it must not move",),
     )
 

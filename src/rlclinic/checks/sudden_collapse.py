@@ -13,13 +13,15 @@ A change of data or reward made on purpose at that step.
 
 import numpy as np
 
-from rlclinic.checks.form import Limits, check
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import at_seam, wreck
 from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
 from rlclinic.stats.cliff import cliff as complete_fall
 from rlclinic.stats.level import late
 from rlclinic.stats.shift import steps_found
 
+FEWEST_ROWS = 10
+"""Rows below which no fall can be told from noise (ours); what is left of a collapse may still show."""
 COMPANIONS = (
     "entropy.mean",
     "length.response.mean",
@@ -32,8 +34,11 @@ COMPANIONS = (
 
 
 @check(page=__doc__, needs=["reward.mean"], uses=list(COMPANIONS), since="0.1")
-def sudden_collapse(run: Run, limits: Limits) -> Finding:
+def sudden_collapse(run: Run, limits: Limits) -> Answer:
     reward = run["reward.mean"].finite
+    if len(reward) < FEWEST_ROWS:
+        told = f"{len(reward)} rows; a cliff needs {FEWEST_ROWS}"
+        return wreck(run, reward) or Unexamined(("reward.mean",), told)
     now = late(reward.values, 0.15)
     falls = [
         (step.size, _before(reward.steps, reward.values, step.step), Onset(step.step, step.low, step.high))
@@ -48,8 +53,6 @@ def sudden_collapse(run: Run, limits: Limits) -> Finding:
     falls = [fall for fall in falls if fall[1] - now >= limits["least"] * span]
     judged = [(_lost(run, level, now, float(reward.values.min())), size, level, at) for size, level, at in falls]
     cliffs = [one for one in judged if one[0] >= limits["lost"] and one[1] >= limits["size"]]
-    if not cliffs and (found := wreck(run, reward)) is not None:
-        return found
     if not cliffs:
         return Finding(severity=None, says="no cliff in the reward", numbers={}, metrics=("reward.mean",))
     # A step of the scan is placed better than a separation, whose first rows may still lie on the old level.

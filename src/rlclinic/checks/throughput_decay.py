@@ -35,7 +35,7 @@ def throughput_decay(run: Run, limits: Limits) -> Answer:
     if len(time) < 8 or cost is None:
         return Unexamined(("time.step", "tokens.step"), "fewer than 8 rows hold both a step time and an amount of text")
     slower = lasting(time, falling=False, level=limits["p_value"])
-    dearer = lasting(cost, falling=False, level=limits["p_value"])
+    dearer = None if slower is None else lasting(cost, falling=False, level=limits["p_value"])
     ratio = 1.0
     if slower is not None and dearer is not None and min(slower.early, dearer.early) > 0:
         # Fixed costs weigh more when answers shrink, less when they grow: both must have risen.

@@ -208,6 +208,8 @@ class KnobRow:
     renamed: str = ""
     before: str = ""
     note: str = ""
+    anywhere: bool = False
+    """Set by the training script, not by the trainer: looked for under every framework."""
 
 
 @dataclass(frozen=True)

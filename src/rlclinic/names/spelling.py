@@ -203,7 +203,9 @@ def read_knobs(config: Mapping[str, object], framework: Framework | None, origin
     """
     settings = _settings(config)
     read: dict[str, Knob] = {}
-    for name, rows in load(table_name(framework)).knobs.items():
+    table = load(table_name(framework)).knobs
+    scripts = {name: rows for name, rows in load("generic").knobs.items() if rows[0].anywhere}
+    for name, rows in {**scripts, **table}.items():
         for row in rows:
             hit = _read(row, settings)
             if hit:

@@ -147,7 +147,8 @@ class CostForm(TypedDict):
 
 
 class RemedyForm(TypedDict):
-    """``note`` is a caveat of the framework or version; empty when there is none."""
+    """``note`` is a caveat of the framework or version; empty when there is none. Where ``applies`` is false it says why the
+    remedy cannot be carried out in this version, or would do nothing in this run."""
 
     id: str
     says: str
@@ -157,6 +158,7 @@ class RemedyForm(TypedDict):
     risk: str
     confirm: str
     note: str
+    applies: bool
 
 
 class ReferenceForm(TypedDict):
@@ -166,8 +168,9 @@ class ReferenceForm(TypedDict):
 
 
 class FindingForm(TypedDict):
-    """``status`` preview: not yet measured well enough to change an exit code. ``rivals``: roots that would explain the
-    same consequences. ``resume``: from where a cured run goes on, before the onset or from here."""
+    """``rivals``: roots that would explain the same consequences. ``no_help``: what is often advised and does not help here.
+    ``resume``: from where a cured run goes on, before the onset or from here. ``status`` preview: not yet measured well
+    enough to change an exit code."""
 
     check: str
     severity: Grade
@@ -185,6 +188,7 @@ class FindingForm(TypedDict):
     resume: str
     would_decide: list[str]
     remedies: list[RemedyForm]
+    no_help: list[str]
     rollback: RollbackForm | None
     cost: CostForm | None
     references: list[ReferenceForm]
@@ -388,6 +392,7 @@ def _finding(finding: Finding) -> FindingForm | None:
         "resume": finding.resume,
         "would_decide": list(finding.would_decide),
         "remedies": [_remedy(remedy) for remedy in finding.prescriptions],
+        "no_help": list(finding.no_help),
         "rollback": _rollback(finding.rollback),
         "cost": _cost(finding.cost),
         "references": [{"id": r.id, "title": r.title, "claim": r.claim} for r in finding.references],
@@ -407,6 +412,7 @@ def _remedy(remedy: Prescription) -> RemedyForm:
         "risk": remedy.risk,
         "confirm": remedy.confirm,
         "note": remedy.note,
+        "applies": remedy.applies,
     }
 
 

@@ -87,7 +87,7 @@ def _verdict(diagnosis: Diagnosis) -> list[Block]:
     if primary is not None and (primary.severity or 0) >= Severity.WARNING:
         if primary.onset is not None:
             pairs.append(("since", since(run, primary.onset)))
-        for remedy in primary.prescriptions[:1]:
+        for remedy in [r for r in primary.prescriptions if r.applies][:1]:
             settings = ", ".join(_moved(*change_of(setting)) for setting in remedy.changes)
             pairs.append(("change", settings or plain(remedy.says)))
         if primary.rollback is not None and (go_on := goes_on(primary)) is not None:

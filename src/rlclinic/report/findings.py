@@ -127,6 +127,8 @@ class _Telling:
         blocks: list[Block] = [*([KeyNumbers(tuple(pairs))] if pairs else []), *drawn]
         blocks += self.trap(columns)
         blocks += self.remedies(order, finding, full=True)
+        if finding.no_help:
+            blocks.append(Bullets(bounded(map(plain, finding.no_help)), label="no help"))
         if finding.would_decide:
             items = bounded((spelled(w, self.run.framework) for w in finding.would_decide), _SETTLED_BY)
             blocks.append(Bullets(items, label="to settle"))
@@ -184,7 +186,8 @@ class _Telling:
         """The changes of a finding, or only the first; one that was told before is only named."""
         blocks: list[Block] = []
         told: dict[int, list[tuple[int, Prescription]]] = {}
-        for place, remedy in enumerate(finding.prescriptions if full else finding.prescriptions[:1], 1):
+        able = [remedy for remedy in finding.prescriptions if remedy.applies]
+        for place, remedy in enumerate(able if full else able[:1], 1):
             known = (remedy.id, remedy.says, remedy.changes)
             if known in self.changes:
                 told.setdefault(self.changes[known], []).append((place, remedy))
@@ -199,7 +202,9 @@ class _Telling:
         for before, again in told.items():
             says = "; ".join(plain(remedy.says) for _, remedy in again)
             blocks.append(Change(again[0][0], f"{says} (as in {before})", (), ()))
-        return sorted(blocks, key=lambda b: b.number if isinstance(b, Change) else 0)
+        blocks.sort(key=lambda b: b.number if isinstance(b, Change) else 0)
+        not_here = [f"{plain(r.says)}: {plain(r.note)}" for r in finding.prescriptions if not r.applies]
+        return [*blocks, *([Bullets(bounded(not_here), label="not here")] if full and not_here else [])]
 
 
 # --------------------------------------------------------------------------------------------------- wording

@@ -224,6 +224,7 @@ def _settings(scenario: Scenario, dialect: Dialect) -> Iterable[tuple[str, str, 
             yield knob, key, scenario.settings[knob]
     for knob in scenario.settings:
         row = names.spell(knob, Framework(dialect.name, dialect.title, _version(scenario, dialect, None)))
+        row = row or next((one for one in names.load("generic").knobs.get(knob, ()) if one.anywhere), None)
         if knob not in dialect.knobs and row is not None and "[" not in row.key:
             yield knob, row.key, scenario.settings[knob]
 

@@ -260,7 +260,10 @@ SICK: Mapping[str, Recipe] = {
         may=("zero_variance_discrete_middle", *_STILL),
     ),
     "entropy_rise": but(
-        PLAIN, says="entropy grows and the reward pays for it", alter=_rise_of_entropy, may=("reward_decline", "length_explosion")
+        PLAIN,
+        says="entropy grows and the reward pays for it",
+        alter=_rise_of_entropy,
+        may=("reward_decline", "length_explosion"),
     ),
     "truncation": but(PLAIN, says="many answers are cut by the length limit", limit=512, goal=0.5, alter=_truncated),
     "never_eos": but(PLAIN, says="no answer ever ends by itself", limit=512, alter=_endless, may=_DEAD),
@@ -272,7 +275,7 @@ SICK: Mapping[str, Recipe] = {
         PLAIN,
         says="the weights stop being finite",
         alter=_not_finite,
-        may=("sudden_collapse", "reward_decline", "truncation", "never_eos", *_DEAD),
+        may=("sudden_collapse", "reward_decline", "truncation", "never_eos", "length_explosion", *_DEAD),
     ),
     "grad_spikes": but(PLAIN, says="single gradients far above the rest", alter=_spiky),
     "zero_gradient_steps": but(
@@ -292,9 +295,9 @@ SICK: Mapping[str, Recipe] = {
     ),
     "metric_not_logged": but(
         PLAIN,
-        says="entropy, group spread, KL and truncation are not logged",
+        says="entropy, group spread and truncation are not logged",
         alter=_unlogged,
-        absent=("entropy.mean", "reward.group_std", "group.zero_var_frac", "kl.ref", "length.truncated_frac"),
+        absent=("entropy.mean", "reward.group_std", "group.zero_var_frac", "length.truncated_frac"),
     ),
     "eval_missing": but(PLAIN, says="no held-out evaluation", alter=_blind, evaluations=0),
 }
