@@ -10,6 +10,8 @@ A run looks fine when nothing is measured. Each missing series blinds some check
 A pasted excerpt never shows everything; and some trainers cannot log some series.
 """
 
+import re
+
 from rlclinic.checks.form import Limits, check
 from rlclinic.model import Evidence, Finding, Run, Severity
 
@@ -21,6 +23,9 @@ VITAL = {
     "length.response.mean": "response length",
     "length.truncated_frac": "share of cut answers",
 }
+
+_SUM = re.compile(r"combin|total|overall|weighted|aggregat|blend|(^|_)(sum|mix)(_|$)", re.I)
+"""Names of a reward that is put together from several parts."""
 
 
 @check(page=__doc__, uses=[m for need in VITAL for m in need.split("|")], since="0.1")
@@ -43,17 +48,29 @@ def metric_not_logged(run: Run, limits: Limits) -> Finding:
             numbers={"absent": float(len(VITAL))},
             remedies=("read_the_error",),
         )
-    if not absent:
+    lumped = _lumped(run)
+    if not absent and not lumped:
         return Finding(severity=None, says="every vital series is logged", numbers={"absent": 0.0})
     core = {"entropy.mean", "group.zero_var_frac|reward.group_std|group.all_dead"}
     blind = "reward.mean" in absent or len(absent) > limits["many"] or core <= set(absent)
     severity = Severity.WARNING if blind and not run.excerpt and not run.short else Severity.INFO
+    if not absent:
+        return Finding(severity, lumped, {"absent": 0.0}, remedies=("log_reward_parts",))
     where = "are not among the lines shown" if run.excerpt else "are not logged"
     return Finding(
         severity=severity,
-        says=f"{', '.join(absent.values())} {where if len(absent) > 1 else where.replace('are', 'is', 1)}",
+        says=f"{', '.join(absent.values())} {where if len(absent) > 1 else where.replace('are', 'is', 1)}"
+        + (f"; {lumped}" if lumped else ""),
         numbers={"absent": float(len(absent))},
         evidence=Evidence(len(absent) / len(VITAL), None, "keys of the log"),
-        remedies=("log_more",),
+        remedies=("log_more", "log_reward_parts") if lumped else ("log_more",),
         would_decide=tuple(need.split("|")[0] for need in absent),
     )
+
+
+def _lumped(run: Run) -> str:
+    """Words for a reward of several parts that is logged as one sum; empty where nothing says that it has parts."""
+    parts = tuple(run.components.values())
+    if len(parts) != 1 or not _SUM.search(parts[0].name):
+        return ""
+    return f"of the reward only the sum {parts[0].name} is logged, so which part drives it cannot be told"

@@ -122,7 +122,7 @@ class _Telling:
             pairs.append(("or", f"{', '.join(rivals)} would explain the same"))
         if finding.cost is not None:
             pairs.append(("cost", plain(finding.cost.says)))
-        if (go_on := goes_on(finding)) is not None:
+        if (finding.severity or 0) >= Severity.WARNING and (go_on := goes_on(finding)) is not None:
             pairs.append(("go on from", go_on))
         blocks: list[Block] = [*([KeyNumbers(tuple(pairs))] if pairs else []), *drawn]
         blocks += self.trap(columns)
