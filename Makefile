@@ -19,6 +19,7 @@ test: $(STAMP) lint  ## every test, the measured error rates included
 
 acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetitions
 	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py
+	$(BIN)/python -m pytest -n auto --full tests/test_casebook.py
 	$(BIN)/python tools/measure.py --check
 
 accuracy: $(STAMP)  ## measure every check and write docs/accuracy.md (about three minutes of one core)

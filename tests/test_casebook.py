@@ -60,8 +60,9 @@ def verify(diagnosis: Diagnosis, case: Case, seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_case(case: Case) -> None:
-    for seed in range(case.spec.get("seeds", 3)):
+def test_case(case: Case, request: pytest.FixtureRequest) -> None:
+    usual = 5 if request.config.getoption("--full") else 2
+    for seed in range(case.spec.get("seeds", usual)):
         verify(diagnose(run_from_spec(case.spec, seed)), case, seed)
 
 

@@ -23,6 +23,7 @@ import pytest
 
 from rlclinic.__main__ import main
 from rlclinic.checks import CHECKS
+from rlclinic.simulate import scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -576,7 +577,8 @@ def test_a_large_number_does_not_become_infinite(log: Callable[..., Path]) -> No
 @pytest.mark.parametrize("value", [2.0, 45.0, -3.0])
 def test_a_share_outside_its_range_is_told_and_not_judged(key: str, value: float, log: Callable[..., Path]) -> None:
     seen = diagnose(log(rows(lambda i: {key: value})))
-    assert not [one for one in seen["findings"] if key in str(one["metrics"]) or "%" in one["says"]]
+    judged = [one for one in seen["findings"] if one["check"] != "logging_bug"]
+    assert not [one for one in judged if key in str(one["metrics"]) or "%" in one["says"]]
     assert [one for one in seen["run"]["warnings"] if key in one["says"]]
 
 
@@ -758,7 +760,7 @@ def test_rows_of_training_and_evaluation_are_told_apart(place: Path) -> None:
     seen = diagnose(place / "evaluated.jsonl")
     assert seen["run"]["metrics"]["eval.score"]["points"] == 20
     assert seen["run"]["metrics"]["reward.mean"]["points"] == 200
-    assert seen["verdict"]["severity"] == "healthy"
+    assert seen["verdict"]["severity"] in ("healthy", "info")
 
 
 @pytest.mark.parametrize(
@@ -1160,11 +1162,11 @@ def scenarios() -> Iterator[tuple[str, bool]]:
 def test_every_scenario_is_diagnosed_as_its_name_says(name: str, sick: bool, request: pytest.FixtureRequest) -> None:
     answer = call("demo", name, "--format", "json")
     assert (answer.code, answer.err) == (0, "")
-    found = [one["check"] for one in answer.json["findings"] if one["severity"] != "info"]
+    found = {one["check"]: one["severity"] for one in answer.json["findings"]}
     if sick:
-        assert name in found
+        assert set(scenario(name).truth) <= set(found)
     else:
-        assert found == []
+        assert set(found.values()) <= {"info"}
 
 
 def test_the_demo_needs_no_arguments() -> None:

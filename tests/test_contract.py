@@ -23,7 +23,7 @@ from rlclinic.simulate import healthy, scenario, scenarios
 
 SCENARIOS = list(scenarios())
 """Healthy families and illnesses; every check must answer to each of them."""
-RUNS = {name: scenario(name, steps=300, seed=5).run for name in SCENARIOS}
+RUNS = {name: scenario(name, steps=160, seed=5).run for name in SCENARIOS}
 FROM_THE_FIRST_STEP = {"reference_wrong": "it speaks of the step before the first update, which a later log lacks"}
 EVERY = pytest.mark.parametrize("one", CHECKS, ids=lambda one: one.name)
 

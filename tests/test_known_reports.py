@@ -69,7 +69,7 @@ def test_scope_3_the_entropy_bonus_does_not_exist_in_this_version_and_the_next_c
 def test_scope_4_larger_groups_are_ranked_below_the_noise_of_the_judge(found: dict[str, Finding]) -> None:
     noise = found["judge_noise_dominates"]
     assert any("more answers per prompt" in line for line in noise.no_help)
-    assert [cure.id for cure in noise.prescriptions][0] == "score_twice"
+    assert noise.prescriptions[0].id == "score_twice"
 
 
 def test_scope_5_the_learning_rate_is_lowered_because_entropy_moved_not_because_of_its_value(

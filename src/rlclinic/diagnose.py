@@ -55,7 +55,8 @@ def diagnose(
     by_check = {finding.check: finding for finding in rivalled(order(found))}
     for name, finding in by_check.items():
         by_check[name] = _complete(finding, by_check, run, gpu_hour_price)
-    ordered = list(by_check.values())
+    ordered = _one_way_back(list(by_check.values()))
+    by_check = {finding.check: finding for finding in ordered}
     checks = tuple(replace(e, finding=by_check.get(e.check, e.finding)) for e in examinations)
     return Diagnosis(
         run=run,
@@ -121,6 +122,20 @@ def _claim(finding: Finding, evidence: Evidence) -> Finding:
     return replace(finding, evidence=evidence, severity=severity)
 
 
+def _one_way_back(ordered: list[Finding]) -> list[Finding]:
+    """The findings with the earliest of their rollbacks in all of them, and in the first: a run goes on from one place."""
+    gravest = max((f.severity or 0 for f in ordered if f.rollback is not None), default=0)
+    ways = [f.rollback for f in ordered if f.rollback is not None and f.severity == gravest]
+    if not ways:
+        return ordered
+    first = min(ways, key=lambda way: (way.low, way.step))
+    leading = next((f for f in ordered if BY_NAME[f.check].family != MEASUREMENT), ordered[0])
+    return [
+        replace(f, rollback=first, resume="before") if f.rollback is not None or f is leading else replace(f, resume="")
+        for f in ordered
+    ]
+
+
 def _complete(finding: Finding, findings: Mapping[str, Finding], run: Run, gpu_hour_price: float | None) -> Finding:
     """The finding with its rollback, cost, prescriptions and references."""
     one = BY_NAME[finding.check]
@@ -128,7 +143,7 @@ def _complete(finding: Finding, findings: Mapping[str, Finding], run: Run, gpu_h
     finding = replace(finding, cost=cost(finding, run, gpu_hour_price=gpu_hour_price))
     references = tuple(names.reference(id) for id in one.references)
     no_help = tuple(f"{advice}: {why}" for advice, why in one.no_help.items())
-    prescriptions = prescribe(finding.remedies, run)
+    prescriptions = prescribe(finding.remedies, run, finding.settings)
     return replace(finding, prescriptions=prescriptions, no_help=no_help, references=references)
 
 
@@ -143,7 +158,7 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     worst = max((f.severity for f in of_run if f.severity is not None), default=None)
     if worst is not None and worst >= Severity.WARNING:
         primary = of_run[0]
-        more = of_run[1:]
+        more = [f for f in findings if f is not primary]
         by_it = [f for f in more if primary.check in ancestors(f.check, {g.check: g for g in findings})]
         rest = f" It explains {len(by_it)} of {len(more)} further findings." if by_it else ""
         if primary.severity is not None and primary.severity < worst:
@@ -217,6 +232,9 @@ def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]
                 wanted[metric] = wanted.get(metric, 0) + 1
     if "kl_absent_expected" in notes:
         wanted.pop("kl.ref", None)
+    for known in run.undecided:  # it is logged; what it means is asked elsewhere
+        for metric in known.meanings:
+            wanted.pop(metric, None)
     for metric in ("eval.score", "entropy.mean"):
         if metric not in run and not (run.excerpt and metric == "eval.score"):
             wanted.setdefault(metric, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rlclinic.checks import BY_NAME
@@ -29,13 +29,19 @@ def order(found: Iterable[Finding]) -> list[Finding]:
     _cut_circles(causes)
     explains = {name: [e for e, why in causes.items() if name in why] for name in findings}
 
+    def gravity(name: str) -> int:
+        """Of a root the severity of the worst that it led to: an early cause is told before its loud effects."""
+        if causes[name]:
+            return int(findings[name].severity or 0)
+        return max(int(findings[one].severity or 0) for one in (name, *_reached(name, explains)))
+
     def weight(name: str) -> tuple[float, ...]:
         finding = findings[name]
         one = BY_NAME[name]
         since = finding.onset.step if finding.onset is not None else float("inf")
         proven = one.tier == "certain"
         measured = one.family == MEASUREMENT
-        return (measured, -(finding.severity or 0), one.symptom, -len(explains[name]), not proven, since)
+        return (measured, -gravity(name), one.symptom, -len(explains[name]), not proven, since)
 
     ranked = sorted(findings, key=lambda name: (*weight(name), name))
     placed: list[str] = []
@@ -88,7 +94,8 @@ def _can_explain(cause: Finding, effect: Finding) -> bool:
         return False
     if cause.onset is None or effect.onset is None:
         return True
-    return cause.onset.low <= effect.onset.high
+    begun = cause.onset.low if cause.acts_from is None else min(cause.onset.low, cause.acts_from)
+    return begun <= effect.onset.high
 
 
 def ancestors(name: str, findings: Mapping[str, Finding]) -> set[str]:
@@ -101,9 +108,9 @@ def descendants(name: str, findings: Mapping[str, Finding]) -> set[str]:
     return _reached(name, {f.check: f.leads_to for f in findings.values()})
 
 
-def _reached(name: str, edges: Mapping[str, tuple[str, ...]]) -> set[str]:
+def _reached(name: str, edges: Mapping[str, Sequence[str]]) -> set[str]:
     seen: set[str] = set()
-    stack = list(edges[name])
+    stack = list(edges.get(name, ()))
     while stack:
         other = stack.pop()
         if other not in seen:

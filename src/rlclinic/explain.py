@@ -17,6 +17,8 @@ def page(name: str, framework: str | None = None) -> str:
     """
     if framework is not None:
         names.load(framework)
+    known = [*BY_NAME, *RENAMED, *names.metrics(), *names.knobs(), *names.remedies()]
+    name = _meant(name, known)
     spelled = names.frameworks() if framework is None else (framework,)
     if name in RENAMED:
         return "\n\n".join(
@@ -32,10 +34,16 @@ def page(name: str, framework: str | None = None) -> str:
         return remedy_page(name, spelled)
     if (found := _as_key(name, spelled)) is not None:
         return found
-    known = [*BY_NAME, *names.metrics(), *names.knobs(), *names.remedies()]
     raise UnknownName(
         "a check, metric, knob or remedy", repr(name), nearest(name, known) or tuple(BY_NAME), "rlclinic checks"
     )
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """The known name that is meant: in any case, with spaces or hyphens, or a metric by its title."""
+    plain = name.strip().lower().replace(" ", "_").replace("-", "_")
+    titles = {names.metric(metric).title.lower(): metric for metric in names.metrics()}
+    return name if name in known else plain if plain in known else titles.get(name.strip().lower(), name)
 
 
 def _as_key(name: str, frameworks: Iterable[str]) -> str | None:

@@ -32,6 +32,9 @@ class Severity(enum.IntEnum):
         """The lower-case word used in JSON and on the command line."""
         return self.name.lower()
 
+    def __str__(self) -> str:
+        return self.label
+
 
 @dataclass(frozen=True, eq=False)
 class Column:
@@ -179,7 +182,7 @@ class RewardRange:
         return (reward - self.low) / (self.high - self.low)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """One training run: columns by canonical metric, reward parts, evaluations, knobs, and where all that came from."""
 
@@ -219,6 +222,9 @@ class Run:
 
     def __getitem__(self, metric: str) -> Column:
         return self.columns[metric]
+
+    def __repr__(self) -> str:
+        return f"Run({self.name!r}, {len(self.steps)} steps, {len(self.columns)} metrics)"
 
     def __contains__(self, metric: object) -> bool:
         return metric in self.columns
@@ -431,6 +437,10 @@ class Finding:
     wasted: float | None = None
     """Share of the compute of all logged steps that taught nothing because of this failure, 0..1; None where the failure
     distorts what is learnt rather than wasting it, or where the share cannot be told."""
+    settings: Mapping[str, Scalar] = field(default_factory=dict)
+    """Values that the check knows to be right for settings which its remedies change (the rate before it was raised)."""
+    acts_from: float | None = None
+    """Step from which a cause that is a setting has acted, where that is earlier than what it did became visible."""
     own_cause: bool = False
     """True when what was seen rules out that another failure explains it (a bug shown by live groups)."""
 
@@ -472,7 +482,7 @@ class Verdict:
     says: str
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Diagnosis:
     """Everything said about one run, in the order in which it should be read."""
 
@@ -483,3 +493,7 @@ class Diagnosis:
     notes: tuple[Note, ...]
     to_log: tuple[str, ...] = ()
     """Lines or settings that would let the unexamined checks speak, in the framework's own spelling."""
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{finding.check} ({finding.severity})" for finding in self.findings)
+        return f"Diagnosis({self.run.name!r}, {self.verdict.severity}: {self.verdict.says} Findings: {found or 'none'})"

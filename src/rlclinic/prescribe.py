@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from rlclinic import names
 from rlclinic.model import Change, Diagnosis, Finding, Prescription, Severity
+from rlclinic.readers.rundir import is_config
 
 Form: TypeAlias = Literal["args", "yaml", "patch"]
 LARGEST = 1 << 20
@@ -184,8 +185,11 @@ def _diff(changes: Sequence[Change], style: str, configs: Sequence[Path]) -> tup
 
 def configurations(paths: Sequence[Path]) -> list[Path]:
     """The files among ``paths``, and in the directories among them, that are written like a configuration."""
-    found = [one for path in paths for one in (sorted(path.iterdir()) if path.is_dir() else [path])]
-    return list(dict.fromkeys(path for path in found if path.suffix.lower() in _WRITTEN and path.is_file()))
+    found = [path for path in paths if path.is_file() and path.suffix.lower() in _WRITTEN]
+    for folder in (path for path in paths if path.is_dir()):
+        inside = (one for one in sorted(folder.iterdir()) if one.is_file() and one.suffix.lower() in _WRITTEN)
+        found += [one for one in inside if one.suffix.lower() in (".toml", ".sh", ".py") or is_config(one)]
+    return list(dict.fromkeys(found))
 
 
 _TREES = (".yaml", ".yml", ".toml", ".json")

@@ -35,11 +35,15 @@ def rollback(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Rol
 def _whence(first: Onset, run: Run) -> tuple[str | None, str]:
     """(checkpoint, or None where none is known; in words from where to go on) for an illness of this onset."""
     begins = float(run.steps[0]) if len(run.steps) else 0.0
+    if run.excerpt:
+        return None, f"a checkpoint before step {first.step:g}; the rows shown do not tell when it began"
     if first.step <= begins:
-        return None, "the start, once the cause is mended: it was there from the first row on"
+        return None, "the start: it was there from the first row on"
+    # The answers of a row come from the weights saved one step before it, so those of the step before are sick as well.
+    sound, hoped = first.low - 1, first.step - 1
     unsure = f"; the onset may lie as early as step {first.low:g}, so evaluate it first"
-    sure = [saved for saved in run.checkpoints if saved.step < first.low]
-    likely = [saved for saved in run.checkpoints if saved.step < first.step]
+    sure = [saved for saved in run.checkpoints if saved.step < sound]
+    likely = [saved for saved in run.checkpoints if saved.step < hoped]
     if sure or likely:
         saved = max(sure or likely, key=lambda one: one.step)
         name = saved.path or f"step {saved.step:g}"
@@ -51,11 +55,11 @@ def _whence(first: Onset, run: Run) -> tuple[str | None, str]:
         )
     every = run.number("save_every")
     if every is None or every <= 0:
-        return None, f"the last checkpoint before step {first.step:g}" + (unsure if first.low <= begins else "")
-    due = every * ((first.low - 1) // every)
+        return None, f"the last checkpoint before step {hoped:g}" + (unsure if first.low <= begins else "")
+    due = every * ((sound - 1) // every)
     if due <= 0:
-        return None, f"the start: with a checkpoint every {every:g} steps none lies before step {first.low:g}"
-    return None, f"the last checkpoint before step {first.low:g}; with one every {every:g} steps that of step {due:g}"
+        return None, f"the start: with a checkpoint every {every:g} steps none lies before step {sound:g}"
+    return None, f"the last checkpoint before step {sound:g}; with one every {every:g} steps that of step {due:g}"
 
 
 def cost(finding: Finding, run: Run, *, gpu_hour_price: float | None = None) -> Cost | None:
@@ -68,26 +72,31 @@ def cost(finding: Finding, run: Run, *, gpu_hour_price: float | None = None) -> 
         return None
     total = _steps(run)
     share, lost = finding.wasted, "of the answers sampled in the logged steps carried no gradient"
-    if share is None and finding.rollback is not None and total > 0:
+    if run.excerpt:
+        return None
+    if share is None and finding.rollback is not None and finding.severity == Severity.CRITICAL and total > 0:
         share = min(1.0, max(0.0, (float(run.steps[-1]) - finding.rollback.step + 1) / total))
-        lost = f"of the {total:g} logged steps came after step {finding.rollback.step:g} and have to be given up"
+        lost = f"of the {total:g} steps came after step {finding.rollback.step:g} and have to be given up"
     elif BY_NAME[finding.check].resume == "before":
-        lost = f"of the {total:g} logged steps taught nothing"
+        lost = f"of the {total:g} steps of the log taught nothing"
     if not share or not 0.0 < share <= 1.0:
         return None
     says = f"{share:.0%} {lost}"
     hours = _hours(run, total)
     if hours is None:
         return Cost(share, None, None, f"{says}; no step time is logged, so hours are not known")
+    if hours < 0.05:
+        return Cost(share, None, None, f"{says}: {3600 * share * hours:.3g} of {3600 * hours:.3g} seconds")
     gpus, whence = _gpus(run)
     if gpus is None:
         says += f": {share * hours:.3g} of {hours:.3g} hours (step time as logged); --gpus turns them into GPU-hours"
         return Cost(share, None, None, says)
     spent = share * hours * gpus
-    says += f": {spent:.3g} of {hours * gpus:.3g} GPU-hours ({gpus:g} GPUs {whence}, step time as logged)"
+    counted = "1 GPU" if gpus == 1 else f"{gpus:g} GPUs"
+    says += f": {spent:.3g} of {hours * gpus:.3g} GPU-hours ({counted} {whence}, step time as logged)"
     money = None if gpu_hour_price is None else spent * gpu_hour_price
     if money is not None:
-        says += f", {money:,.0f} at {gpu_hour_price:g} a GPU-hour"
+        says += f", {money:,.2f} at {gpu_hour_price:g} a GPU-hour"
     return Cost(share, spent, money, says)
 
 

@@ -10,12 +10,12 @@ from rlclinic.model import Change, Framework, Knob, Prescription, Run, Scalar
 from rlclinic.names import Remedy, Turn
 
 
-def prescribe(ids: Iterable[str], run: Run) -> tuple[Prescription, ...]:
+def prescribe(ids: Iterable[str], run: Run, right: Mapping[str, Scalar] | None = None) -> tuple[Prescription, ...]:
     """The remedies worked out for ``run``, in the order given.
 
     A remedy whose settings the run already has is left out. One that this framework and version cannot carry out goes
-    behind the others, one that would do nothing in this run last, each with the reason and without changes. Raises
-    UnknownName for an id that is not in the table.
+    behind the others, one that would do nothing in this run last, each with the reason and without changes. ``right`` holds
+    values of settings that the finding itself knows. Raises UnknownName for an id that is not in the table.
     """
     ready: list[Prescription] = []
     unavailable: list[Prescription] = []
@@ -23,8 +23,8 @@ def prescribe(ids: Iterable[str], run: Run) -> tuple[Prescription, ...]:
     for id in ids:
         remedy = names.remedy(id, run.framework)
         idle = _LACKS[remedy.needs](run) if remedy.needs else ""
-        missing = _missing(remedy, run.framework)
-        changes = _changes(remedy, run)
+        missing = _missing(remedy, run.framework) or _other_trainer(remedy, run)
+        changes = _changes(remedy, run, right or {})
         if idle:
             inert.append(_told(remedy, note=f"would do nothing here: {idle}"))
         elif missing:
@@ -59,6 +59,17 @@ def _missing(remedy: Remedy, framework: Framework | None) -> str:
     return names.absent(remedy.set[0].knob, framework) if remedy.set else ""
 
 
+def _other_trainer(remedy: Remedy, run: Run) -> str:
+    """Words for a remedy whose settings are those of TRL's GRPO trainer, in a run of its PPO trainer."""
+    if run.framework is None or run.framework.name not in ("trl", "unsloth") or run.algorithm != "ppo":
+        return ""
+    rows = [row for turn in remedy.set if (row := names.spell(turn.knob, run.framework))]
+    own = [row.key for row in rows if "grpo" in row.source]
+    if not own and not remedy.writes:
+        return ""
+    return f"{', '.join(own) or 'it'} belongs to GRPOConfig; the PPO trainer has another name for it, or none"
+
+
 def _caveats(remedy: Remedy, changes: tuple[Change, ...], run: Run) -> str:
     """What else must hold, and from which version on when the run's own is not known."""
     rows = [row for change in changes if (row := names.spell(change.knob, run.framework))]
@@ -80,23 +91,26 @@ def _caveats(remedy: Remedy, changes: tuple[Change, ...], run: Run) -> str:
 # ---------------------------------------------------------------- changes
 
 
-def _changes(remedy: Remedy, run: Run) -> tuple[Change, ...]:
+def _changes(remedy: Remedy, run: Run, right: Mapping[str, Scalar]) -> tuple[Change, ...]:
     changes: list[Change] = []
     present = dict(run.knobs)
-    for turn in remedy.set:
+    turns = [*remedy.set, *(Turn(knob, to=right[knob]) for knob in remedy.restores if right.get(knob) is not None)]
+    for turn in turns:
         if names.absent(turn.knob, run.framework):
             continue
-        change = _change(turn, run, present)
+        change = _change(turn, run, present, right.get(turn.knob))
         if change is not None:
             changes.append(change)
             present[turn.knob] = Knob(turn.knob, change.after, change.key, "given")
     return tuple(changes)
 
 
-def _change(turn: Turn, run: Run, present: Mapping[str, Knob]) -> Change | None:
+def _change(turn: Turn, run: Run, present: Mapping[str, Knob], right: Scalar = None) -> Change | None:
     """The change still to be made; None when the run's known setting already satisfies the remedy."""
     before = run.knob(turn.knob)
-    after = _target(turn, run)
+    after = _target(turn, run) if right is None else right
+    if right is not None and before == right:
+        before = None  # the configuration has the right value; the run left it
     if before is not None and _meets(turn, before, after):
         return None
     row = names.spell(turn.knob, run.framework)

@@ -60,7 +60,9 @@ def clip_saturation(run: Run, limits: Limits) -> Answer:
         metrics=(column.metric,),
         onset=since(rows, limits.at("share", Severity.INFO), share) if severity else None,
         evidence=Evidence(share, None, "late mean against a level"),
-        remedies=("updates_per_batch", "lower_learning_rate", "staleness_limit"),
+        remedies=("updates_per_batch", "lower_learning_rate", "staleness_limit")
+        if (severity or 0) >= Severity.WARNING
+        else (),
         would_decide=() if "kl.old_new" in run else ("the KL between the sampling and the updated policy",),
     )
 

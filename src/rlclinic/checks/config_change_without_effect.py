@@ -1,4 +1,4 @@
-"""A setting that is believed to act does not: the run contradicts its configuration.
+"""The run does not do what its settings say, or a setting cannot act as it is meant to.
 
 ## What you see
 Answers longer than the configured limit, or cut at another number; a learning rate that peaks elsewhere; dead batches
@@ -30,6 +30,7 @@ class Clash(NamedTuple):
     severity: Severity
     says: str
     cure: str
+    since: float | None = None
 
 
 @check(page=__doc__, uses=["length.response.max", "length.truncated_frac", "optim.lr"], since="0.2")
@@ -48,7 +49,7 @@ def config_change_without_effect(run: Run, limits: Limits) -> Answer:
         *(Clash(Severity.WARNING, says, "restart_with_value") for says in told),
     ]
     clashes = sorted((clash for clash in made if clash is not None), key=lambda clash: -clash.severity)
-    first = float(run.steps[0]) if len(run.steps) and clashes else None
+    first = (clashes[0].since or float(run.steps[0])) if len(run.steps) and clashes else None
     return Finding(
         severity=clashes[0].severity if clashes else None,
         says="; ".join(clash.says for clash in clashes[:3]) or f"nothing contradicts the {len(known)} stated settings",
@@ -95,13 +96,17 @@ def _longest(run: Run, limit: Knob | None, limits: Limits) -> Clash | None:
 def _rate(run: Run, peak: Knob | None, limits: Limits) -> Clash | None:
     """A learning rate above the configured peak, or level at another value."""
     rate, size = run.get("optim.lr"), run.number("learning_rate")
-    c = np.empty(0) if rate is None or rate.resolution else rate.finite.values
-    if peak is None or not size or len(c) < 5 or not c.any():
+    if rate is None or rate.resolution or peak is None or not size or len(c := rate.finite.values) < 5 or not c.any():
         return None
     flat = len(c) >= 20 and float(np.ptp(c[len(c) // 2 :])) <= 1e-3 * float(c[-1])
     says = f"the learning rate peaks at {c.max():.3g} while {peak.key} = {size:.3g}"
-    wrong = c.max() > limits["rate"] * size or (flat and c.max() < size / limits["rate"])
-    return Clash(Severity.WARNING, says, "restart_with_value") if wrong else None
+    above = c > limits["rate"] * size
+    wrong = above.any() or (flat and c.max() < size / limits["rate"])
+    return (
+        Clash(Severity.WARNING, says, "restart_with_value", float(rate.finite.steps[np.argmax(above)]))
+        if wrong
+        else None
+    )
 
 
 def _sampling(run: Run, switch: Knob | None, limits: Limits) -> Clash | None:
@@ -112,10 +117,9 @@ def _sampling(run: Run, switch: Knob | None, limits: Limits) -> Clash | None:
     if by is not None and by.name == "verl" and re.match(r"0\.(?:7\.[1-9]|8\.)", by.version or ""):
         says = f"{switch.key} is on, but verl {by.version} reads it nowhere"
         return Clash(Severity.WARNING, says, "restart_with_value")
-    if dead is None or len(dead) < 5 or dead.values.mean() < limits["dead"]:
-        return None
-    says = f"{switch.key} is on, yet every group is dead in {dead.values.mean():.0%} of the rows"
-    return Clash(Severity.WARNING, says, "dynamic_sampling")
+    share = 0.0 if dead is None or len(dead) < 5 else float(dead.values.mean())
+    says = f"{switch.key} is on, yet every group is dead in {share:.0%} of the rows"
+    return Clash(Severity.WARNING, says, "dynamic_sampling") if share >= limits["dead"] else None
 
 
 def _reference(run: Run, switch: Knob | None) -> Clash | None:

@@ -94,6 +94,7 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         numbers={**numbers, "task_early": begun, "task_late": level},
         metrics=metrics,
         onset=onset,
+        acts_from=float(run["reward.mean"].finite.steps[0]) if "reward.mean" in run else None,
         evidence=evidence,
         remedies=("reward_weights", "advantage_scaling", "read_top_answers"),
         would_decide=("the held-out score of the task alone",) if "eval.score" not in run else (),

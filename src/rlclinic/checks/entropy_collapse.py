@@ -14,8 +14,9 @@ start at 0.1 to 0.6 nat; a low entropy that never moved is not a collapse.
 
 from rlclinic.checks.form import Limits, check
 from rlclinic.checks.readings import Lasting, at_seam, bought, foreseen, lasting
-from rlclinic.model import Column, Finding, Forecast, Run, Severity
-from rlclinic.stats.level import late
+from rlclinic.model import Column, Finding, Forecast, Onset, Run, Severity
+from rlclinic.stats.level import held, late
+from rlclinic.stats.shift import crossing
 
 
 @check(
@@ -34,7 +35,8 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
     gain = bought(run, since=fall.onset.step) if fall is not None else None
     if severity is not None and gain is not None and gain.rising and deterministic is None:
         severity = Severity.INFO
-    if deterministic is not None and (run.short or fall is not None):
+    once = float(held(entropy.finite.values, 0.1, 3)[0].max()) if len(entropy.finite) >= 20 else 0.0
+    if deterministic is not None and (run.short or fall is not None or once > 10 * max(now, 1e-12)):
         severity = max(severity or deterministic, deterministic)
     off_policy = (run.number("inner_epochs") or 1) > 1 or bool(
         (run["clip.high_frac"].finite.values > 0).any() if "clip.high_frac" in run else False
@@ -43,6 +45,8 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
     if fall is not None:
         says = f"entropy fell from {fall.early:.3g} to {now:.3g} nats per token" + (f"; {gain.says}" if gain else "")
         says += at_seam(run, fall.onset, entropy.finite)
+    elif severity is not None and not run.short:
+        says = f"entropy was as high as {once:.3g} and is {now:.2g} nats per token now: answers are all but fixed"
     elif deterministic is not None and run.short:
         says = f"entropy is {now:.2g} nats per token: answers are all but fixed"
     else:
@@ -52,12 +56,20 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
         says=says,
         numbers={"late": now, "ratio": ratio, **({"early": fall.early} if fall is not None else {})},
         metrics=(entropy.metric,),
-        onset=fall.onset if fall is not None else None,
+        onset=_began(entropy, fall, once, now) if severity is not None else None,
         evidence=fall.sized(1 - ratio) if fall is not None else None,
         remedies=("roll_back", *cures) if deterministic is not None else cures,
         forecast=_floor(entropy, fall, limits) if severity is not None and fall is not None else None,
         would_decide=() if "eval.score" in run else ("a held-out score: does the certainty still buy anything?",),
     )
+
+
+def _began(entropy: Column, fall: Lasting | None, once: float, now: float) -> Onset | None:
+    """The onset of the fall or, after a rise that hides it from the test, where the way down from the top was half done."""
+    if fall is not None or not once:
+        return None if fall is None else fall.onset
+    c = entropy.finite
+    return crossing(c.steps, c.values, max(0.1 * once, 2 * now), above=False)
 
 
 def _floor(entropy: Column, fall: Lasting, limits: Limits) -> Forecast | None:

@@ -40,7 +40,7 @@ class Dead:
     @property
     def says(self) -> str:
         """The share, what would be expected, and the reward at which the groups agree."""
-        bound = "at least " if self.at_least else ""
+        bound = "at least " if self.at_least and self.share < 0.995 else ""
         reward = "" if self.reward is None else f" at reward {self.reward:.3g}"
         if self.implied:
             return f"{bound}{self.share:.0%} of groups have no reward spread{reward}: {self.column.note}"
@@ -111,6 +111,8 @@ def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tup
         ask = ("the share of dead groups itself, or the saved answers with their rewards", *ask)
     graded = limits.grade("share", dead.share) if mine else None
     severity = min(graded, Severity.INFO) if graded is not None and dead.implied else graded
+    if severity is not None and run.short and kind == "right" and run.reward_range is None:
+        severity = min(severity, Severity.WARNING)  # a few rows do not tell whether more could be earned
     measured = severity is not None and not dead.implied and dead.column.status != "filtered"
     return Finding(
         severity=severity,

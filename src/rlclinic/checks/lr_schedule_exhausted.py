@@ -49,24 +49,27 @@ def lr_schedule_exhausted(run: Run, limits: Limits) -> Answer:
         )
     gain = bought(run, since=first)
     still = gain is not None and not gain.rising and not gain.falling
-    severity = (limits.grade("share", share) if still else None) or Severity.INFO
-    told = f"; {gain.says} since then" if gain is not None else ""
+    told_of = Severity.INFO if share >= limits["ending"] else None  # the last rows of a planned decay are no news
+    severity = (limits.grade("share", share) if still else None) or told_of
+    told = f"; since then {gain.says}" if gain is not None else ""
     return Finding(
         severity=severity,
         says=f"learning rate is below {limits['left']:.0%} of its peak of {peak:.2g} since step {first:g}, "
         f"{share:.0%} of the run{told}",
         numbers={"share": share, "last": float(c.values[-1]), "peak": peak},
         metrics=tuple(m for m in ("optim.lr", "reward.mean", "eval.score") if m in run),
-        onset=Onset(first, first, first),
+        onset=Onset(first, first, first) if severity is not None else None,
         evidence=Evidence(share, None, "the logged rate" if "optim.lr" in run else "schedule and planned steps"),
         remedies=("lr_schedule", "stop_here"),
-        wasted=share if severity >= Severity.WARNING else None,
+        wasted=share if (severity or 0) >= Severity.WARNING else None,
     )
 
 
 def _tiny(run: Run, c: Column, limits: Limits) -> Answer:
     """A pasted row does not tell the peak; but a rate this small, not rising, moves no weights."""
+    epoch = run.get("progress.epoch")
     now, early = float(c.values[-1]), run.planned_steps is not None and c.steps[-1] < 0.1 * run.planned_steps
+    early = early or (epoch is not None and len(epoch.finite) > 0 and float(epoch.finite.values[-1]) < 0.2)
     if not 0 < now < limits["tiny"] or now > c.values[0] or early or len(c) > len(run.steps):
         return Unexamined((), f"the peak of the learning rate is not known; it is {now:.2g} now")
     return Finding(

@@ -15,7 +15,7 @@ reaction to say so. A mismatch between sampler and trainer looks alike.
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import bought
+from rlclinic.checks.readings import bought, rate_raised
 from rlclinic.model import Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.coupling import fall
 from rlclinic.stats.level import held
@@ -46,6 +46,9 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
     if reactions and (harm is not None or gain is not None):
         told += f"; {harm or (gain.says if gain is not None else '')}"
     began = min((at for at, _ in reactions), key=lambda at: at.step, default=None)
+    raised = rate_raised(run, rate.finite) if rate is not None else None
+    if raised is not None and raised.step <= since <= raised.step + 1e-9 and began is not None:
+        began = Onset(raised.step, raised.step, raised.step)
     return Finding(
         severity=severity,
         says=f"learning rate reaches {peak:.2g}, {times:.3g} times the upper end of the usual band for {method}{told}",
@@ -53,7 +56,13 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
         metrics=tuple(m for m in ("optim.lr", "kl.ref", "entropy.mean", "grad.norm", "reward.mean") if m in run),
         onset=began,
         evidence=Evidence(times, None, "configuration, and what moved within a hundred steps of the peak"),
-        remedies=("learning_rate", "lower_learning_rate", "roll_back") if began else ("learning_rate",),
+        remedies=("restore_learning_rate", "roll_back")
+        if raised is not None
+        else ("learning_rate", "lower_learning_rate", "roll_back")
+        if began
+        else ("learning_rate",),
+        settings={"learning_rate": float(f"{min(peak / 3, band):.1g}") if raised is None else raised.before},
+        acts_from=since if np.isfinite(since) else None,
         would_decide=("the same run with a third of the rate: KL and entropy over its first hundred steps",),
     )
 

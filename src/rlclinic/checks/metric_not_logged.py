@@ -15,10 +15,11 @@ import re
 from rlclinic.checks.form import Limits, check
 from rlclinic.model import Evidence, Finding, Run, Severity
 
+SPREAD = "group.zero_var_frac|reward.group_std|group.all_dead|group.mixed_frac|group.all_wrong_frac"
 VITAL = {
     "reward.mean": "reward",
-    "group.zero_var_frac|reward.group_std|group.all_dead": "spread within groups",
-    "entropy.mean": "entropy",
+    SPREAD: "spread within groups",
+    "entropy.mean|entropy.sampled": "entropy",
     "grad.norm": "gradient norm",
     "length.response.mean": "response length",
     "length.truncated_frac": "share of cut answers",
@@ -51,7 +52,7 @@ def metric_not_logged(run: Run, limits: Limits) -> Finding:
     lumped = _lumped(run)
     if not absent and not lumped:
         return Finding(severity=None, says="every vital series is logged", numbers={"absent": 0.0})
-    core = {"entropy.mean", "group.zero_var_frac|reward.group_std|group.all_dead"}
+    core = {"entropy.mean|entropy.sampled", SPREAD}
     blind = "reward.mean" in absent or len(absent) > limits["many"] or core <= set(absent)
     severity = Severity.WARNING if blind and not run.excerpt and not run.short else Severity.INFO
     if not absent:

@@ -51,6 +51,7 @@ def never_eos(run: Run, limits: Limits) -> Answer:
     if ended is not None and len(ended.finite):
         none = float((ended.finite.values == 0).mean())
         says += f"; no answer ends by itself in {none:.0%} of rows"
+        share = min(share, none)
     if run.short and share >= limits["rows"]:
         # A few rows are soon all cut by a limit that is merely too low: here the lengths have to show it too.
         proof, unlike = _one_length(run)

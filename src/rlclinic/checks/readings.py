@@ -370,3 +370,30 @@ def wreck(run: Run, reward: Column) -> Finding | None:
         remedies=("roll_back",),
         would_decide=("the rows before the first value that is not finite",),
     )
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A jump of the learning rate in the middle of a run, which no schedule makes."""
+
+    key: str
+    step: float
+    before: float
+    after: float
+
+
+def rate_raised(run: Run, rate: Column) -> Raised | None:
+    """The last step, behind the first twentieth of the rows, at which the rate at least doubled from one row to the next;
+    None for a warm-up, also one that begins again after a resume."""
+    if len(rate) < 3:
+        return None
+    ratio = rate.values[1:] / np.maximum(rate.values[:-1], 1e-300)
+    jumps = np.flatnonzero((rate.values[:-1] > 0) & (ratio >= 2))
+    jumps = jumps[jumps >= 0.05 * len(rate)]
+    if not len(jumps):
+        return None
+    i = int(jumps[-1])
+    before = float(rate.values[i])
+    if before < 0.05 * float(rate.values[: i + 1].max()):
+        return None
+    return Raised(rate.key, float(rate.steps[i + 1]), before, float(rate.values[i + 1]))

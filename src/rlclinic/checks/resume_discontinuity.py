@@ -57,8 +57,8 @@ class Seam:
     def says(self) -> str:
         changed = ["the learning rate starts its schedule again"] * (self.rate and self.seen != vitals.WARM_UP)
         changed += ["KL to the reference starts at 0"] * self.kl + [f"{name} makes a step" for name in self.moved]
-        kind = " (a new run in the same file)" if self.scratch else ""
-        calm = "" if self.rate else "; the rows on either side lie in one band"
+        kind = "; from there on it is another run in the same file" if self.scratch else ""
+        calm = "" if self.rate or self.scratch else "; the rows on either side lie in one band"
         return f"at step {self.step:g} {self.seen}{kind}" + ("; " + ", ".join(changed) if changed else calm)
 
 
@@ -79,7 +79,7 @@ def resume_discontinuity(run: Run, limits: Limits) -> Answer:
         metrics=tuple(m for m in ("optim.lr", "kl.ref", *STEPS) if m in run),
         onset=Onset(worst.step, worst.step, worst.step),
         evidence=Evidence(float(worst.rate + worst.kl + len(worst.moved)), worst.p_value, "rows before and after"),
-        remedies=("resume_state",) if harm else (),
+        remedies=(() if not harm else ("deduplicate_steps",) if worst.scratch else ("resume_state",)),
         would_decide=("what was saved: optimizer, schedule, data order, reference",) if harm else (),
     )
 

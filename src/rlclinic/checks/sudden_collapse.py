@@ -14,7 +14,7 @@ A change of data or reward made on purpose at that step.
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import at_seam, wreck
+from rlclinic.checks.readings import Raised, at_seam, rate_raised, wreck
 from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
 from rlclinic.stats.cliff import cliff as complete_fall
 from rlclinic.stats.level import late
@@ -74,9 +74,10 @@ def sudden_collapse(run: Run, limits: Limits) -> Answer:
     with_it = ", ".join(key for _, key in sorted(moved)[:3])
     told = f"; with it {with_it}" if with_it else "; nothing else jumped with it"
     remedies: tuple[str, ...] = ("roll_back", "lower_learning_rate") if moved else ("score_gold_answers", "roll_back")
-    raised = _raised(run, at)
+    raised = _raised_before(run, at)
     if raised is not None:
-        told, remedies = f" after {raised}", ("undo_change",)
+        told = f" after {raised.key} rose from {raised.before:.2g} to {raised.after:.2g} at step {raised.step:g}"
+        remedies = ("restore_learning_rate", "undo_change")
     return Finding(
         severity=Severity.CRITICAL,
         says=f"reward fell from {level:.3g} to {now:.3g} around step {at.step:g} and stayed there{told}"
@@ -86,24 +87,18 @@ def sudden_collapse(run: Run, limits: Limits) -> Answer:
         onset=at,
         evidence=Evidence(size, None, "a step or a complete separation of levels, in noise deviations"),
         remedies=remedies,
+        settings={} if raised is None else {"learning_rate": raised.before},
         would_decide=("what changed at that step: configuration, code, data, reward service",),
     )
 
 
-def _raised(run: Run, at: Onset) -> str | None:
-    """The learning rate's own jump just before the cliff, in words: an input that moved first is the cause."""
+def _raised_before(run: Run, at: Onset) -> Raised | None:
+    """A jump of the learning rate at the cliff or a little before it: an input that moved first is the cause."""
     rate = run.get("optim.lr")
-    if rate is None or len(rate.finite) < 3:
+    raised = rate_raised(run, rate.finite) if rate is not None else None
+    if raised is None or not at.low - 0.05 * float(np.ptp(run.steps)) <= raised.step <= at.high:
         return None
-    c = rate.finite
-    ratio = c.values[1:] / np.maximum(c.values[:-1], 1e-300)
-    near = (
-        (c.values[:-1] > 0) & (ratio >= 2) & (c.steps[1:] <= at.high) & (c.steps[1:] >= at.low - 0.05 * np.ptp(c.steps))
-    )
-    if not near.any() or int(np.argmax(near)) < 0.05 * len(c):
-        return None  # none, or the warm-up
-    i = int(np.flatnonzero(near)[-1])
-    return f"{rate.key} rose from {c.values[i]:.2g} to {c.values[i + 1]:.2g} at step {c.steps[i + 1]:g}"
+    return raised
 
 
 def _before(steps: Floats, values: Floats, at: float) -> float:

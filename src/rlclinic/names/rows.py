@@ -77,6 +77,8 @@ class Remedy:
     says: str
     set: tuple[Turn, ...] = ()
     needs: str = ""
+    restores: tuple[str, ...] = ()
+    """Settings to put back to a value that the finding itself knows."""
     expect: Mapping[str, str] = field(default_factory=dict)
     within: int | None = None
     risk: str = ""
@@ -156,7 +158,8 @@ def remedy(id: str, framework: Framework | None = None) -> Remedy:
         own["unavailable"] = f"{table.title} has no such setting (looked up to {table.newest})"
     if table.name != "generic":
         turns = tuple(turn for turn in turns if turn.knob in table.knobs)
-    return Remedy(**{**row, **own, "id": id, "set": turns, "references": tuple(row["references"])})
+    fixed = {name: tuple(row.get(name, ())) for name in ("references", "restores")}
+    return Remedy(**{**row, **own, **fixed, "id": id, "set": turns})
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,10 @@ def _annotate(column: Column, meaning: names.Meaning, knobs: Mapping[str, Knob])
     """The column with its scale applied, its trap noted, and structural zeros and filtered means marked as such."""
     values = column.values if meaning.scale == 1.0 else column.values * meaning.scale
     column = replace(column, values=values, estimator=meaning.estimator, note=meaning.note)
-    constant_zero = len(values) > 0 and bool((values == 0).all())
     weight = knobs.get("kl_coef")
+    # One or two rows may be those before the first update, whose KL is 0 with a reference too.
+    shown = len(values) > 2 or (weight is not None and weight.value in (0, 0.0))
+    constant_zero = shown and bool((values == 0).all())
     if meaning.zero == "no_reference" and constant_zero and (weight is None or weight.value in (0, 0.0)):
         return replace(column, status="structural_zero", because="it is 0 in every row: no reference model is in use")
     if meaning.zero == "not_measured" and constant_zero:

@@ -294,6 +294,9 @@ def _run(run: Run) -> RunForm:
     framework, steps = run.framework, run.steps
     warnings: list[WarningForm] = [{"code": warn.code, "says": warn.says} for warn in run.warnings]
     warnings += [
+        {"code": "impossible_values", "says": f"{key} is left out: {why}"} for key, why in run.distrusted.items()
+    ]
+    warnings += [
         {
             "code": "undecided_key",
             "says": f"{u.key} may be {' or '.join(u.meanings)} and was left unread; {u.decided_by} decides",

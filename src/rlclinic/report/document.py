@@ -24,7 +24,7 @@ from rlclinic.report.blocks import (
     step,
     tone,
 )
-from rlclinic.report.findings import change_of, findings, goes_on, since
+from rlclinic.report.findings import change_of, changes, findings, goes_on, since
 from rlclinic.report.series import curve, ends, span, spelled, title_of
 
 VITALS: tuple[tuple[str, ...], ...] = (
@@ -49,6 +49,7 @@ _SENTENCE = re.compile(r"(?<=[a-z0-9)][.!?])\s+(?=[A-Z])")
 
 # Ours, chosen by reading reports: a healthy run should fit on one screen.
 _HEALTHY = 2
+_BLIND = 6
 _LINE = 78
 _FILES = 2
 _ABOUT = 20
@@ -81,13 +82,15 @@ def _opening(says: str) -> str:
 
 def _verdict(diagnosis: Diagnosis) -> list[Block]:
     verdict, run = diagnosis.verdict, diagnosis.run
-    blocks: list[Block] = [Paragraph(plain(verdict.says), label=verdict.severity.upper(), tone=verdict.severity)]
-    pairs: list[tuple[str, str]] = []
     primary = next((f for f in diagnosis.findings if f.check == verdict.primary), None)
+    trial = primary is not None and primary.status == "preview" and (primary.severity or 0) >= Severity.WARNING
+    says = plain(verdict.says) + (" (A check in preview: it changes no exit code.)" if trial else "")
+    blocks: list[Block] = [Paragraph(says, label=verdict.severity.upper(), tone=verdict.severity)]
+    pairs: list[tuple[str, str]] = []
     if primary is not None and (primary.severity or 0) >= Severity.WARNING:
         if primary.onset is not None:
             pairs.append(("since", since(run, primary.onset)))
-        for remedy in [r for r in primary.prescriptions if r.applies][:1]:
+        for remedy in changes(primary)[:1]:
             settings = ", ".join(_moved(*change_of(setting)) for setting in remedy.changes)
             pairs.append(("change", settings or plain(remedy.says)))
         if primary.rollback is not None and (go_on := goes_on(primary)) is not None:
@@ -263,11 +266,9 @@ def _checks(diagnosis: Diagnosis) -> list[Block]:
     if blind:
         needs = _grouped([(plain(c.check, KEY), _needs(diagnosis.run, c)) for c in blind])
         label = f"{len(blind)} could not look"
-        blocks.append(Bullets(tuple(f"{checks} ({why})" for why, checks in needs), label=label))
+        blocks.append(Bullets(bounded((f"{checks} ({why})" for why, checks in needs), _BLIND), label=label))
     if unfit:
-        blocks.append(
-            Paragraph(f"{len(unfit)} do not apply to this run: {', '.join(plain(c.check, KEY) for c in unfit)}")
-        )
+        blocks.append(Paragraph(f"{len(unfit)} do not apply to this run"))
     return blocks
 
 

@@ -122,7 +122,7 @@ class _Telling:
             pairs.append(("or", f"{', '.join(rivals)} would explain the same"))
         if finding.cost is not None:
             pairs.append(("cost", plain(finding.cost.says)))
-        if (finding.severity or 0) >= Severity.WARNING and (go_on := goes_on(finding)) is not None:
+        if finding.check == self.diagnosis.verdict.primary and (go_on := goes_on(finding)) is not None:
             pairs.append(("go on from", go_on))
         blocks: list[Block] = [*([KeyNumbers(tuple(pairs))] if pairs else []), *drawn]
         blocks += self.trap(columns)
@@ -186,7 +186,7 @@ class _Telling:
         """The changes of a finding, or only the first; one that was told before is only named."""
         blocks: list[Block] = []
         told: dict[int, list[tuple[int, Prescription]]] = {}
-        able = [remedy for remedy in finding.prescriptions if remedy.applies]
+        able = changes(finding)
         for place, remedy in enumerate(able if full else able[:1], 1):
             known = (remedy.id, remedy.says, remedy.changes)
             if known in self.changes:
@@ -213,15 +213,23 @@ class _Telling:
 def since(run: Run, onset: Onset) -> str:
     """The onset with its interval, in whole steps where the trainer counts in whole steps."""
     at = whole(run, onset)
+    if run.excerpt and len(run.steps) and at.low <= run.steps[0]:
+        return f"seen from step {step(at.step)} on; when it began is not in the rows shown"
     interval = "" if at.low == at.high else f" (between {step(at.low)} and {step(at.high)})"
     return f"step {step(at.step)}{interval}"
+
+
+def changes(finding: Finding) -> list[Prescription]:
+    """The remedies that can be carried out here. Going back to a checkpoint mends no cause and has a line of its own."""
+    able = [remedy for remedy in finding.prescriptions if remedy.applies]
+    return [remedy for remedy in able if remedy.id != "roll_back"] or able
 
 
 def goes_on(finding: Finding) -> str | None:
     """From which saved state a cured run goes on; None where nothing follows for that."""
     if finding.rollback is not None:
         return plain(finding.rollback.says.removeprefix("go on from "))
-    return "the present checkpoint: what was learnt is not spoilt" if finding.resume == "here" else None
+    return "the present checkpoint" if finding.resume == "here" else None
 
 
 def _in_order(places: str) -> str:
