@@ -27,6 +27,7 @@ FIFTEEN_ROWS = {
     "grad_vanishing": "an early and a late level need more rows",
     "lr_too_high": "the reaction lies within two rows, so the cliff is named first",
     "memory_creep": "a trend needs 20 rows",
+    "train_inference_mismatch": "the gap and the cliff lie in the same rows",
     "format_break": "form and reward fall in the same row",
 }
 """What 15 rows cannot show, with the reason."""

@@ -41,7 +41,15 @@ def order(found: Iterable[Finding]) -> list[Finding]:
         since = finding.onset.step if finding.onset is not None else float("inf")
         proven = one.tier == "certain"
         measured = one.family == MEASUREMENT
-        return (measured, -gravity(name), one.symptom, -len(explains[name]), not proven, since)
+        return (
+            measured,
+            -gravity(name),
+            -(finding.severity or 0),
+            one.symptom,
+            -len(explains[name]),
+            not proven,
+            since,
+        )
 
     ranked = sorted(findings, key=lambda name: (*weight(name), name))
     placed: list[str] = []

@@ -18,15 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.groups import ungrouped
 from rlclinic.model import Evidence, Finding, Knob, Onset, Run, Severity
-
-GROUPED = ("grpo", "rloo", "opo", "gspo", "dr_grpo", "reinforce_plus_plus_baseline", "group_norm", "dapo")
-"""Estimators that compare an answer with the others of its group."""
 
 
 class Clash(NamedTuple):
-    """One setting and what contradicts it."""
-
     severity: Severity
     says: str
     cure: str
@@ -41,7 +37,7 @@ def config_change_without_effect(run: Run, limits: Limits) -> Answer:
     if not told and not known:
         return Unexamined(("configuration",), "no setting of the run is known")
     made = [
-        _group(run, known.get("group_size")),
+        Clash(Severity.CRITICAL, lone, "group_size") if (lone := ungrouped(run, known.get("group_size"))) else None,
         _longest(run, known.get("max_response_length"), limits),
         _rate(run, known.get("learning_rate"), limits),
         _sampling(run, known.get("dynamic_sampling"), limits),
@@ -61,20 +57,6 @@ def config_change_without_effect(run: Run, limits: Limits) -> Answer:
     )
 
 
-def _group(run: Run, size: Knob | None) -> Clash | None:
-    """A group of one answer under an estimator that needs others to compare with."""
-    if size is None or size.value != 1 or (run.algorithm or "").split("(")[0].strip() not in GROUPED:
-        return None
-    spread, share = run.get("reward.group_std"), run.get("group.zero_var_frac")
-    if (spread is not None and spread.finite.values.any()) or (share is not None and (share.finite.values < 1).any()):
-        return None  # groups that differ have more than one answer: the setting is of something else
-    _, most, pay = run.paired("advantage.max", "reward.max")
-    raw = len(most) > 0 and bool(np.allclose(most, pay, rtol=1e-3, atol=1e-6))
-    proof = ", and the largest advantage equals the largest reward in every row" if raw else ""
-    says = f"{size.key} = 1 with {run.algorithm}: a group of one answer has no baseline{proof}"
-    return Clash(Severity.CRITICAL, says, "group_size")
-
-
 def _longest(run: Run, limit: Knob | None, limits: Limits) -> Clash | None:
     """Answers beyond the configured limit, or cut at another number; with turns a conversation may exceed it."""
     longest, size = run.get("length.response.max"), run.number("max_response_length")
@@ -85,8 +67,9 @@ def _longest(run: Run, limit: Knob | None, limits: Limits) -> Clash | None:
         return None
     seen = float(longest.finite.values.max())
     if seen > max(limits["beyond"] * size, size + 8):
-        says = f"answers of {seen:.0f} tokens exceed {limit.key} = {size:g}"
-        return Clash(Severity.WARNING, says, "restart_with_value")
+        return Clash(
+            Severity.WARNING, f"answers of {seen:.0f} tokens exceed {limit.key} = {size:g}", "restart_with_value"
+        )
     _, at, cut = run.paired("length.response.max", "length.truncated_frac")
     pinned = len(at) >= 5 and seen == int(seen) and float(((at == seen) & (cut > 0)).mean()) >= limits["pinned"]
     says = f"answers are cut at {seen:.0f} tokens while {limit.key} = {size:g}"
@@ -115,8 +98,9 @@ def _sampling(run: Run, switch: Knob | None, limits: Limits) -> Clash | None:
         return None
     dead, by = run.get("group.all_dead"), run.framework
     if by is not None and by.name == "verl" and re.match(r"0\.(?:7\.[1-9]|8\.)", by.version or ""):
-        says = f"{switch.key} is on, but verl {by.version} reads it nowhere"
-        return Clash(Severity.WARNING, says, "restart_with_value")
+        return Clash(
+            Severity.WARNING, f"{switch.key} is on, but verl {by.version} reads it nowhere", "restart_with_value"
+        )
     share = 0.0 if dead is None or len(dead) < 5 else float(dead.values.mean())
     says = f"{switch.key} is on, yet every group is dead in {share:.0%} of the rows"
     return Clash(Severity.WARNING, says, "dynamic_sampling") if share >= limits["dead"] else None

@@ -10,10 +10,12 @@ import numpy as np
 from rlclinic import vitals
 from rlclinic.checks.form import Limits, NotApplicable, Unexamined
 from rlclinic.checks.readings import now, since
-from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+from rlclinic.model import Column, Evidence, Finding, Knob, Onset, Run, Severity
 from rlclinic.stats.groups import beta_binomial_zero_variance, expected_zero_variance
 from rlclinic.stats.shift import crossing
 
+GROUPED = ("grpo", "rloo", "opo", "gspo", "dr_grpo", "reinforce_plus_plus_baseline", "group_norm", "dapo")
+"""Estimators that compare an answer with the others of its group."""
 Kind = Literal["right", "wrong", "middle"]
 
 
@@ -189,3 +191,16 @@ def _kind(run: Run, pay: float | None, place: float | None) -> tuple[Kind, str]:
     if rows.min() >= 0 and rows.max() <= 1:
         return ("right" if pay >= 0.65 else "wrong" if pay <= 0.35 else "middle"), "a reward in 0..1 is assumed"
     return ("right" if pay >= rows.max() - 0.1 * np.ptp(rows) else "middle"), unknown
+
+
+def ungrouped(run: Run, size: Knob | None) -> str:
+    """Words for groups of one answer under an estimator that needs others to compare with; empty where there are none."""
+    if size is None or size.value != 1 or (run.algorithm or "").split("(")[0].strip() not in GROUPED:
+        return ""
+    spread, share = run.get("reward.group_std"), run.get("group.zero_var_frac")
+    if (spread is not None and spread.finite.values.any()) or (share is not None and (share.finite.values < 1).any()):
+        return ""  # groups that differ have more than one answer: the setting is of something else
+    _, most, pay = run.paired("advantage.max", "reward.max")
+    raw = len(most) > 0 and bool(np.allclose(most, pay, rtol=1e-3, atol=1e-6))
+    proof = ", and the largest advantage equals the largest reward in every row" * raw
+    return f"{size.key} = 1 with {run.algorithm}: a group of one answer has no baseline{proof}"

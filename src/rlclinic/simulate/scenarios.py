@@ -81,7 +81,9 @@ def _discrete_middle(x: Latent) -> dict[str, float | None]:
 def _saturated(x: Latent) -> dict[str, float | None]:
     x.pass_rate = 0.60 + 0.396 * (1.0 - _decay(x, 0.0, 0.06))
     x.spread[:] = 6.0
-    return {"reward_saturated": _onset(x, x.pass_rate, 0.98)}
+    # At this pass rate nearly every group of eight is dead too: one illness, whichever of its two names comes first.
+    at = _onset(x, x.pass_rate, 0.98)
+    return {"reward_saturated": at, "zero_variance_all_right": at}
 
 
 def _collapse_of_entropy(x: Latent) -> dict[str, float | None]:
@@ -101,7 +103,7 @@ def _rise_of_entropy(x: Latent) -> dict[str, float | None]:
     x.entropy = 0.5 + 2.3 * up
     x.pass_rate -= 0.22 * up
     x.held_out -= 0.20 * up
-    x.length = x.length * (1.0 + 0.5 * up)
+    x.length = x.length * (1.0 + 0.3 * up)
     return {"entropy_rise": start * float(x.steps[-1])}
 
 
@@ -251,7 +253,7 @@ SICK: Mapping[str, Recipe] = {
         says="reward at its maximum and nobody evaluates",
         alter=_saturated,
         evaluations=0,
-        may=("zero_variance_all_right", "zero_gradient_steps", "grad_spikes", "plateau", "eval_missing"),
+        may=("zero_gradient_steps", "grad_spikes", "plateau", "eval_missing"),
     ),
     "entropy_collapse": but(
         PLAIN,
