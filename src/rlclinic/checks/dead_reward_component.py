@@ -115,13 +115,11 @@ def _severity(found: _Part, limits: Limits) -> Severity:
 
 
 def _words(found: Sequence[_Part], kind: str) -> str:
-    """One sentence for parts of one kind."""
     rows, since = min(part.rows for part in found), max(part.since for part in found)
     who = ", ".join(part.name for part in found[:4]) + (", ..." if len(found) > 4 else "")
     values = " or ".join(dict.fromkeys(f"{part.value:.3g}" for part in found))
     shown = "in the one row shown" if rows == 1 else f"in all {rows} rows"
     where = f"since step {since:g}" if kind in ("lost", "learnt") else shown
     many = len(found) > 1
-    if kind == "faint":
-        return f"reward part{'s' * many} {who}: {_KINDS[kind]}"
-    return f"reward part{'s' * many} {who} {'are' if many else 'is'} {values} {where}: {_KINDS[kind]}"
+    value = "" if kind == "faint" else f" {'are' if many else 'is'} {values} {where}"
+    return f"reward part{'s' * many} {who}{value}: {_KINDS[kind]}"

@@ -15,9 +15,8 @@ reaction to say so. A mismatch between sampler and trainer looks alike.
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import bought, rate_raised
+from rlclinic.checks.readings import bought, lost_for_good, rate_raised
 from rlclinic.model import Evidence, Finding, Onset, Run, Severity
-from rlclinic.stats.coupling import fall
 from rlclinic.stats.level import held
 from rlclinic.stats.shift import crossing
 
@@ -34,7 +33,7 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
     since = _peak_reached(run, peak)
     reactions = _reactions(run, since, limits) if times > 1 and not run.short else []
     gain = bought(run, since=since) if reactions else None
-    harm = _harm(run, limits) if reactions else None
+    harm = lost_for_good(run, limits["p_value"], limits["harm"]) if reactions else None
     far = limits.grade("times", times)
     severity = far
     if harm is not None:
@@ -47,11 +46,12 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
         told += f"; {harm or (gain.says if gain is not None else '')}"
     began = min((at for at, _ in reactions), key=lambda at: at.step, default=None)
     raised = rate_raised(run, rate.finite) if rate is not None else None
-    if raised is not None and raised.step <= since <= raised.step + 1e-9 and began is not None:
+    if raised is not None and raised.step == since and began is not None:
         began = Onset(raised.step, raised.step, raised.step)
     return Finding(
         severity=severity,
-        says=f"learning rate reaches {peak:.2g}, {times:.3g} times the upper end of the usual band for {method}{told}",
+        says=(raised.says if raised is not None else f"learning rate reaches {peak:.2g}")
+        + f", {times:.3g} times the upper end of the usual band for {method}{told}",
         numbers={"peak": peak, "band": band, "times": times, "reactions": float(len(reactions))},
         metrics=tuple(m for m in ("optim.lr", "kl.ref", "entropy.mean", "grad.norm", "reward.mean") if m in run),
         onset=began,
@@ -65,22 +65,6 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
         acts_from=since if np.isfinite(since) else None,
         would_decide=("the same run with a third of the rate: KL and entropy over its first hundred steps",),
     )
-
-
-def _harm(run: Run, limits: Limits) -> str | None:
-    """What the held-out score, else the reward, lost for good since its best, in words; None when nothing is shown."""
-    for metric, name in ("eval.score", "held-out score"), ("reward.mean", "reward"):
-        column = run.get(metric)
-        if column is None or len(column.finite) < 10:
-            continue
-        c = column.finite
-        lost = fall(c.steps, c.values)
-        floor = (
-            run.reward_range.low if run.reward_range is not None and metric == "reward.mean" else float(c.values.min())
-        )
-        if lost.p_value <= limits["p_value"] and lost.drop >= limits["harm"] * (lost.peak - floor) > 0:
-            return f"{name} fell from {lost.peak:.3g} to {lost.late:.3g}"
-    return None
 
 
 def _band(run: Run, limits: Limits) -> tuple[str, float]:

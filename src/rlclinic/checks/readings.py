@@ -381,6 +381,10 @@ class Raised:
     before: float
     after: float
 
+    @property
+    def says(self) -> str:
+        return f"{self.key} rose from {self.before:.2g} to {self.after:.2g} at step {self.step:g}"
+
 
 def rate_raised(run: Run, rate: Column) -> Raised | None:
     """The last step, behind the first twentieth of the rows, at which the rate at least doubled from one row to the next;
@@ -397,3 +401,20 @@ def rate_raised(run: Run, rate: Column) -> Raised | None:
     if before < 0.05 * float(rate.values[: i + 1].max()):
         return None
     return Raised(rate.key, float(rate.steps[i + 1]), before, float(rate.values[i + 1]))
+
+
+def lost_for_good(run: Run, p_value: float, least: float) -> str | None:
+    """What the held-out score, else the reward, lost for good since its best, in words, where that is at least the share
+    ``least`` of what it had gained; None when nothing is shown."""
+    for metric, name in ("eval.score", "held-out score"), ("reward.mean", "reward"):
+        column = run.get(metric)
+        if column is None or len(column.finite) < 10:
+            continue
+        c = column.finite
+        lost = fall(c.steps, c.values)
+        floor = (
+            run.reward_range.low if run.reward_range is not None and metric == "reward.mean" else float(c.values.min())
+        )
+        if lost.p_value <= p_value and lost.drop >= least * (lost.peak - floor) > 0:
+            return f"{name} fell from {lost.peak:.3g} to {lost.late:.3g}"
+    return None

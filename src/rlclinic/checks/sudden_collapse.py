@@ -76,7 +76,7 @@ def sudden_collapse(run: Run, limits: Limits) -> Answer:
     remedies: tuple[str, ...] = ("roll_back", "lower_learning_rate") if moved else ("score_gold_answers", "roll_back")
     raised = _raised_before(run, at)
     if raised is not None:
-        told = f" after {raised.key} rose from {raised.before:.2g} to {raised.after:.2g} at step {raised.step:g}"
+        told = f" after {raised.says}"
         remedies = ("restore_learning_rate", "undo_change")
     return Finding(
         severity=Severity.CRITICAL,

@@ -50,6 +50,7 @@ _SENTENCE = re.compile(r"(?<=[a-z0-9)][.!?])\s+(?=[A-Z])")
 # Ours, chosen by reading reports: a healthy run should fit on one screen.
 _HEALTHY = 2
 _BLIND = 6
+_FEW = 4
 _LINE = 78
 _FILES = 2
 _ABOUT = 20
@@ -268,7 +269,8 @@ def _checks(diagnosis: Diagnosis) -> list[Block]:
         label = f"{len(blind)} could not look"
         blocks.append(Bullets(bounded((f"{checks} ({why})" for why, checks in needs), _BLIND), label=label))
     if unfit:
-        blocks.append(Paragraph(f"{len(unfit)} do not apply to this run"))
+        few = "; ".join(f"{plain(c.check, KEY)}: {plain(c.says)}" for c in unfit) if len(unfit) <= _FEW else ""
+        blocks.append(Paragraph(f"{len(unfit)} do not apply to this run{f' ({few})' if few else ''}"))
     return blocks
 
 
@@ -277,7 +279,8 @@ def _checks_in_short(diagnosis: Diagnosis) -> list[str]:
     if not (nothing or blind):
         return []
     parts = [f"{count(len(nothing), 'check')} found nothing"]
-    parts += [f"{len(blind)} could not look"] if blind else []
+    told = f" ({', '.join(plain(c.check, KEY) for c in blind)})" if len(blind) <= _FEW else ""
+    parts += [f"{len(blind)} could not look{told}"] if blind else []
     return ["; ".join([*parts, *([f"{len(unfit)} do not apply"] if unfit else [])])]
 
 
