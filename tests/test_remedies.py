@@ -265,16 +265,16 @@ PRIME = "[trainer.optim]\nlr = 1e-6\n\n[orchestrator]\ngroup_size = 4\n"
 OVERRIDES = "python main.py \\\n  actor_rollout_ref.actor.optim.lr=1e-6 \\\n"
 DIFFS = {
     ("verl", "c.yaml", VERL_YAML): [
-        "+      lr: 5e-07",
+        "+      lr: 5.0e-07",
         "+  max_response_length: 2048  # tokens",
         "+    entropy_coeff: 0.001",
     ],
-    ("verl", "run.sh", OVERRIDES): ["+  actor_rollout_ref.actor.optim.lr=5e-07 \\"],
-    ("trl", "train.py", "GRPOConfig(learning_rate=1e-6, beta=0.0)\n"): ["+GRPOConfig(learning_rate=5e-07, beta=0.0)"],
+    ("verl", "run.sh", OVERRIDES): ["+  actor_rollout_ref.actor.optim.lr=5.0e-07 \\"],
+    ("trl", "train.py", "GRPOConfig(learning_rate=1e-6, beta=0.0)\n"): ["+GRPOConfig(learning_rate=5.0e-07, beta=0.0)"],
     ("openrlhf", "run.sh", "x --actor.adam.lr 1e-6 --rollout.max_new_tokens 1024\n"): [
-        "+x --actor.adam.lr 5e-07 --rollout.max_new_tokens 2048"
+        "+x --actor.adam.lr 5.0e-07 --rollout.max_new_tokens 2048"
     ],
-    ("prime_rl", "rl.toml", PRIME): ["+lr = 5e-07"],
+    ("prime_rl", "rl.toml", PRIME): ["+lr = 5.0e-07"],
 }
 
 
@@ -290,7 +290,7 @@ def test_a_diff_changes_the_lines_of_the_configuration(
     ids = ["lower_learning_rate", "response_budget", "entropy_bonus"]
     finding = replace(told.findings[0], prescriptions=prescribe(ids, run), because_of=())
     told = replace(told, run=run, findings=(finding,))
-    lines = patch(told, "patch", everything=True, configs=configurations([tmp_path])).splitlines()
+    lines = patch(told, "patch", everything=True, configs=configurations([], [config])).splitlines()
     assert any(line.startswith("--- a/") for line in lines)
     for line in expected:
         assert line in lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, SupportsFloat, TypeAlias
@@ -41,6 +41,13 @@ def assess(
     A metric that is absent proves nothing while there are so few rows that only states are judged. Raises BadRequest,
     and UnknownName for a framework, check or limit that does not exist.
     """
+    for what, given in (("knobs", knobs), ("limits", limits)):
+        if given is not None and not isinstance(given, Mapping):
+            raise BadRequest(f"{what} as a mapping", repr(given)[:60])
+    if any(not isinstance(rows, Mapping) for rows in (limits or {}).values()):
+        raise BadRequest("limits as check: {limit: number}", repr(limits)[:60], hint="rlclinic explain CHECK")
+    if framework is not None and not isinstance(framework, str):
+        raise BadRequest("a framework as text, such as trl@1.16.0", repr(framework)[:60])
     told = [*_rows(history), _plain(metrics, "the metrics")]
     rows = Rows()
     for step, row in zip(_steps(told), told, strict=True):
@@ -59,7 +66,12 @@ def _rows(history: History | None) -> Iterator[dict[str, Any]]:
     """The rows of a history in either form, oldest first."""
     if history is None:
         return
+    if not isinstance(history, Iterable) or isinstance(history, (str, bytes)):
+        raise BadRequest("a history of rows, or of key to list", repr(history)[:60])
     if isinstance(history, Mapping):
+        scalars = [key for key, values in history.items() if not isinstance(values, Iterable)]
+        if scalars:
+            raise BadRequest("a list for every key of the history", f"{scalars[0]!r}: {history[scalars[0]]!r}"[:80])
         lists = {str(key): list(values) for key, values in history.items() if not isinstance(values, (str, bytes))}
         lengths = {key: len(values) for key, values in lists.items()}
         if len(set(lengths.values())) > 1:

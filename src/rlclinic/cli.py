@@ -33,6 +33,14 @@ def cli() -> None:
     """
 
 
+def _finite(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """The number (or numbers) given, none of them infinite or no number."""
+    for one in value if isinstance(value, tuple) else (value,):
+        if one is not None and not abs(one) < float("inf"):
+            raise click.BadParameter(f"a finite number is wanted, not {one}", context, option)
+    return value
+
+
 def _output_options(command: Any) -> Any:
     for option in (
         click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", show_default=True),
@@ -54,14 +62,25 @@ def _output_options(command: Any) -> Any:
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
 @click.option("--until", type=float, metavar="STEP", help="Diagnose the log as it stood at this step.")
 @click.option(
-    "--gpus", type=click.FloatRange(min=0, min_open=True), metavar="N", help="GPUs of the whole job, for costs."
+    "--gpus",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=_finite,
+    metavar="N",
+    help="GPUs of the whole job.",
 )
-@click.option("--gpu-hour-price", type=click.FloatRange(min=0), metavar="X", help="Price of one GPU for one hour.")
+@click.option(
+    "--gpu-hour-price",
+    type=click.FloatRange(min=0),
+    callback=_finite,
+    metavar="X",
+    help="Price of a GPU-hour.",
+)
 @click.option(
     "--checkpoint",
     "saved",
-    type=float,
+    type=click.FloatRange(min=0),
     multiple=True,
+    callback=_finite,
     metavar="STEP",
     help="A step with a saved checkpoint; repeatable.",
 )
@@ -160,7 +179,8 @@ def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] =
         return
     if str(output) == ".":
         raise BadRequest("a file to write", "an empty name after -o")
-    if output.exists() and any(path.exists() and output.samefile(path) for path in inputs):
+    inside = [path for path in inputs if path.is_dir() and path.resolve() in output.resolve().parents]
+    if output.exists() and (inside or any(path.exists() and output.samefile(path) for path in inputs)):
         raise BadRequest("a file of its own for the report", f"{output} is one of the inputs", hint="-o another name")
     if output.exists() and not force:
         raise BadRequest("a new file to write", f"{output} exists", hint="another name, or --force to replace it")
@@ -195,7 +215,7 @@ def prescribe(
     with _busy(sources):
         run = read(sources, framework=framework, config=configs)
     inputs = [Path(source) for source in sources if source != "-"]
-    files = configurations([*configs, *inputs])
+    files = configurations(inputs, configs)
     text = patch(examine_run(run), form, everything=everything, configs=files)
     _write(text, output, force, [*inputs, *configs, *(Path(source.path) for source in run.sources)])
 
@@ -304,10 +324,14 @@ def simulate(
     from rlclinic.simulate import configuration, write
     from rlclinic.simulate import scenario as simulated
 
+    if config_output is not None and output is not None and config_output.resolve() == output.resolve():
+        raise BadRequest(
+            "two files", f"{output} for both the log and its settings", hint="--config-output another name"
+        )
     made = simulated(scenario, steps=steps, seed=seed, log_every=log_every)
+    _write(write(made, dialect=dialect, form=layout), output, force)
     if config_output is not None:
         _write(configuration(made, dialect=dialect), config_output, force)
-    _write(write(made, dialect=dialect, form=layout), output, force)
 
 
 @cli.command()

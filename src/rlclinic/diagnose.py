@@ -261,6 +261,8 @@ def read_limits(path: Path) -> dict[str, dict[str, Any]]:
     """The limits of a TOML file: ``[entropy_collapse]`` with ``p_value = 0.001``, or ``[entropy_collapse.ratio]`` with
     grades. Raises BadTable when it is no TOML, UnknownName for a check that does not exist."""
     try:
+        if not path.is_file():
+            raise BadTable("a TOML file of limits", f"{path} is no plain file")
         if path.stat().st_size > MOST_LIMITS:
             raise BadTable("a TOML file of limits", f"{path} of {path.stat().st_size} bytes")
         table = tomllib.loads(path.read_text(encoding="utf-8"))

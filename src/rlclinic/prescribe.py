@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,12 @@ from typing import Literal, TypeAlias
 from rlclinic import names
 from rlclinic.model import Change, Diagnosis, Finding, Prescription, Severity
 from rlclinic.readers.rundir import is_config
+from rlclinic.report.blocks import plain
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 Form: TypeAlias = Literal["args", "yaml", "patch"]
 LARGEST = 1 << 20
@@ -95,7 +102,8 @@ def _comments(diagnosis: Diagnosis, steps: Sequence[Advice]) -> list[str]:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:500]
+    """One line without control characters: what is printed is pasted into shells and files."""
+    return plain(" ".join(text.split()), 500)
 
 
 # ---------------------------------------------------------------- arguments and YAML
@@ -159,36 +167,86 @@ def _diff(changes: Sequence[Change], style: str, configs: Sequence[Path]) -> tup
     wanted = _settings(changes)
     texts = {path: text for path in configs if (text := _read(path)) is not None}
     for path, text in texts.items():
-        lines = text.splitlines()
-        edited, missed = list(lines), dict[str, object]()
+        lines = text.split("\n")[:-1]
+        edited, left = lines, list[str]()
         for key, value in wanted.items():
-            if not replaced(edited, path, key, value):
-                missed[key] = value
-        if len(missed) == len(wanted) and len(texts) > 1 and path is not list(texts)[-1]:
-            continue
-        left = [
-            f"# not in {path}: {key}={_text(value)}"
-            for key, value in missed.items()
-            if not added(edited, path, key, value)
-        ]
+            tried = list(edited)
+            done = replaced(tried, path, key, value) or added(tried, path, key, value)
+            if done and _as_meant(edited, tried, path, key, value):
+                edited = tried
+            else:
+                left.append(f"# set by hand in {_line(path.name)}: {key}={_text(value)}")
         if edited != lines:
-            name = path.as_posix()
+            name = _line(path.as_posix().lstrip("/"))
             return "\n".join(difflib.unified_diff(lines, edited, f"a/{name}", f"b/{name}", lineterm="")), left
     old, new = [], []
     for change in changes:
         if change.before is not None:
-            old.append(f"{change.key}={_text(change.before)}")
-        new.append(change.writes)
-    about = "the values that the log shows; no configuration file was read"
-    return "\n".join(difflib.unified_diff(old, new, about, "the same, changed", lineterm="")), []
+            old.append(_line(f"{change.key}={_text(change.before)}"))
+        new.append(_line(change.writes))
+    none = "no configuration file was read" if not configs else "no configuration file could be edited safely"
+    return "\n".join(
+        difflib.unified_diff(old, new, f"the values that the log shows; {none}", "changed", lineterm="")
+    ), []
 
 
-def configurations(paths: Sequence[Path]) -> list[Path]:
-    """The files among ``paths``, and in the directories among them, that are written like a configuration."""
-    found = [path for path in paths if path.is_file() and path.suffix.lower() in _WRITTEN]
-    for folder in (path for path in paths if path.is_dir()):
-        inside = (one for one in sorted(folder.iterdir()) if one.is_file() and one.suffix.lower() in _WRITTEN)
-        found += [one for one in inside if one.suffix.lower() in (".toml", ".sh", ".py") or is_config(one)]
+def _as_meant(before: Sequence[str], after: Sequence[str], path: Path, key: str, value: object) -> bool:
+    """Whether the edited text reads as the text before with that one setting changed, and nothing else.
+
+    A file of settings is read again; in a script the one line must not be a comment.
+    """
+    if path.suffix.lower() not in _TREES:
+        changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+        return len(changed) == 1 and not changed[0][0].lstrip().startswith(("#", "//"))
+    old, new = _leaves(path, before), _leaves(path, after)
+    if old is None or new is None:
+        return False
+    moved = [name for name in {*old, *new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
+    last = key.replace("-", "_").split(".")[-1]
+    same = [name for name in old if name.replace("-", "_").split(".")[-1] == last]
+    if len(moved) != 1 or moved[0].replace("-", "_").split(".")[-1] != last or (moved[0] not in old and same):
+        return False
+    return bool(new.get(moved[0], _ABSENT) == _plain(value)) and len(same) <= 1
+
+
+_ABSENT = object()
+
+
+def _leaves(path: Path, lines: Sequence[str]) -> dict[str, object] | None:
+    """Every setting of a file by its dotted path; None where it cannot be read, or refers to itself."""
+    text = "\n".join((*lines, ""))
+    try:
+        if path.suffix.lower() == ".json":
+            tree = json.loads(text)
+        elif path.suffix.lower() == ".toml":
+            tree = tomllib.loads(text)
+        else:
+            import yaml  # 25 ms that only this form is worth
+
+            if any(isinstance(token, (yaml.AliasToken, yaml.AnchorToken)) for token in yaml.scan(text)):
+                return None
+            tree = yaml.safe_load(text)
+    except Exception:
+        return None
+    found: dict[str, object] = {}
+
+    def walk(place: object, above: tuple[str, ...]) -> None:
+        if isinstance(place, dict) and place and len(above) < 12:
+            for name, inner in place.items():
+                walk(inner, (*above, str(name)))
+        else:
+            found[".".join(above)] = place
+
+    walk(tree, ())
+    return found if isinstance(tree, dict) else None
+
+
+def configurations(sources: Sequence[Path], given: Sequence[Path] = ()) -> list[Path]:
+    """The configuration files among ``sources`` and in the directories among them, after those ``given`` as such."""
+    found = [path for path in given if path.is_file() and path.suffix.lower() in _WRITTEN]
+    for path in sources:
+        inside = sorted(path.iterdir()) if path.is_dir() else [path]
+        found += [one for one in inside if one.is_file() and one.suffix.lower() in _TREES and is_config(one)]
     return list(dict.fromkeys(found))
 
 
@@ -200,7 +258,9 @@ def _read(path: Path) -> str | None:
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
             return None
-        return path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")
+        # A diff of other line ends, or of a last line without one, is not what patch tools take.
+        return text if "\r" not in text and text.endswith("\n") and not text.startswith("\ufeff") else None
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -213,13 +273,16 @@ def _text(value: object, like: str = "") -> str:
     if plain is None or isinstance(plain, bool):
         cased = like[:1].isupper() and like in ("True", "False", "None")
         return str(plain) if cased else json.dumps(plain)
+    if isinstance(plain, float):
+        text = repr(plain)
+        return text if "e" not in text or "." in text else text.replace("e", ".0e")
     if isinstance(plain, str):
         return json.dumps(plain) if like[:1] in ("'", '"') else plain
     return str(value).strip()
 
 
 _NAMED = re.compile(
-    r"""^(?P<indent>\s*)["']?(?P<key>[\w.\-]+)["']?(?P<mid>\s*[:=]\s*)(?P<value>.*?)(?P<end>,?(?:\s+#.*)?)$"""
+    r"""^(?P<indent>\s*)["']?(?P<key>[\w.\-]+)["']?(?P<mid>\s*[:=]\s*)(?P<value>.*?)(?P<end>,?(?:\s{1,40}#.*)?)$"""
 )
 _SECTION = re.compile(r"^\s*\[(?P<name>[\w.\-]+)\]\s*$")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +29,7 @@ def rollback(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Rol
     if not dated:
         return None
     first = min(dated, key=lambda onset: (onset.low, onset.step))
+    first = replace(first, step=min(onset.step for onset in dated))
     checkpoint, where = _whence(first, run)
     return Rollback(first.step, first.low, first.high, checkpoint, f"go on from {where}")
 

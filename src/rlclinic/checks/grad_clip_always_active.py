@@ -53,5 +53,5 @@ def grad_clip_always_active(run: Run, limits: Limits) -> Answer:
         metrics=("grad.norm",),
         onset=rise.onset if rise is not None and grew else None,
         evidence=rise.sized(share) if rise is not None and grew else Evidence(share, None, "counted rows"),
-        remedies=("grad_clip", "lower_learning_rate", "larger_batch"),
+        remedies=("lower_learning_rate", "larger_batch"),
     )

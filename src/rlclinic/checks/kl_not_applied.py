@@ -59,7 +59,7 @@ def kl_not_applied(run: Run, limits: Limits) -> Answer:
         else f"{weight.key} = {size:g} is the default of the framework and {why}",
         numbers={"coefficient": size},
         evidence=Evidence(size, None, "configuration against the keys of the log"),
-        remedies=("kl_coefficient", "restart_with_value"),
+        remedies=("restart_with_value",),
         would_decide=() if off is not None else ("the configuration as the trainer resolved it",),
     )
 

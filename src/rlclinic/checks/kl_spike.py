@@ -13,7 +13,7 @@ A rare one is a fact of the estimator. A KL that stays high has drifted; one tha
 
 import numpy as np
 
-from rlclinic.checks.form import Answer, Limits, NotApplicable, check
+from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
 from rlclinic.stats.seams import settled_from
 from rlclinic.stats.shift import spikes
@@ -29,6 +29,8 @@ def kl_spike(run: Run, limits: Limits) -> Answer:
     kl = column.finite
     kept = kl.steps > settled_from(kl.steps, run.number("warmup_steps") or 0.0)
     steps, values = kl.steps[kept], kl.values[kept]
+    if len(values) < 20:
+        return Unexamined((), f"{len(values)} rows behind the warm-up; 20 are needed")
     at = spikes(steps, values, sigma=limits["sigma"], ratio=limits["ratio"])
     at = at[values[at] > floor]
     usual, share = float(np.median(values)), len(at) / len(values)

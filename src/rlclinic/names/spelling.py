@@ -12,6 +12,9 @@ from rlclinic.errors import UnknownName, nearest
 from rlclinic.model import Framework, Knob, Scalar
 from rlclinic.names.rows import LONGEST, KnobRow, frameworks, knobs, load, reached, release, table_name, within
 
+MOST_VALUE = 1e15
+"""Numbers of a configuration from which on they are no setting (ours: the largest real ones count tokens of a corpus)."""
+
 Origin: TypeAlias = Literal["config", "log", "given", "default"]
 
 
@@ -182,6 +185,8 @@ def _read(row: KnobRow, settings: Mapping[str, object]) -> tuple[str, Scalar] | 
             value = items[int(index)] if len(items) > int(index) else None
         known = {str(text).lower(): canonical for text, canonical in row.reads.items()}
         known.update({str(own).lower(): canonical for canonical, own in row.map.items()})
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not abs(value) < MOST_VALUE:
+            continue  # not a number, infinite, or far beyond any setting
         word = str(value).strip().strip("'\"").lower()
         if word in known and value is not None:
             return key, known[word]

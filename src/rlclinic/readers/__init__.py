@@ -248,7 +248,7 @@ def _assemble(
     planned = next((log.planned_steps for log in logs if log.planned_steps), None)
     if planned is None and isinstance(value := getattr(knobs.get("planned_steps"), "value", None), int) and value > 0:
         planned = value
-    knobs = {**_implied(columns), **knobs}
+    knobs = {**_implied(columns), **_uncontradicted(knobs, columns)}
     kinds = {log.kind for log in logs}
     facts = {key: text for log in reversed(logs) for key, text in log.facts.items()}
     model = knobs.get("model")
@@ -324,19 +324,34 @@ def _disagreement(first: Translated, second: Translated) -> str | None:
 
 
 def _merge(old: Column | None, new: Column, sure: bool) -> Column:
-    """``old`` with what ``new`` adds at steps outside the range of ``old``; nothing is counted twice.
+    """``old`` with what ``new`` adds outside the range of ``old`` and in its gaps; nothing is counted twice.
 
-    ``sure`` is False when the steps of ``new`` are mere row numbers; it then adds nothing to a known column.
+    A gap is more than twice the usual distance of rows, since parts of a run may be given in any order. ``sure`` is False
+    when the steps of ``new`` are mere row numbers; it then adds nothing to a known column.
     """
     if old is None or not len(old):
         return new
     outside = (new.steps > old.steps[-1]) | (new.steps < old.steps[0])
+    if len(old) > 2:
+        at = np.searchsorted(old.steps, new.steps).clip(1, len(old) - 1)
+        usual = float(np.median(np.diff(old.steps)))
+        within = (new.steps - old.steps[at - 1] >= usual) & (old.steps[at] - new.steps >= usual)
+        outside |= within & (old.steps[at] - old.steps[at - 1] > 2 * usual)
     if not sure or not outside.any():
         return old
     steps = np.concatenate([old.steps, new.steps[outside]])
     values = np.concatenate([old.values, new.values[outside]])
     rank = np.argsort(steps, kind="stable")
     return replace(old, steps=steps[rank], values=values[rank], resolution=max(old.resolution, new.resolution))
+
+
+def _uncontradicted(knobs: dict[str, Knob], columns: Mapping[str, Column]) -> dict[str, Knob]:
+    """The settings without the default that no KL term is in use where the log holds a KL to the reference."""
+    weight, kl = knobs.get("kl_coef"), columns.get("kl.ref")
+    shown = kl is not None and kl.status == "measured" and bool(kl.finite.values.any())
+    if weight is not None and weight.origin == "default" and weight.value in (0, 0.0) and shown:
+        return {name: knob for name, knob in knobs.items() if name != "kl_coef"}
+    return knobs
 
 
 def _implied(columns: Mapping[str, Column]) -> dict[str, Knob]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rlclinic.errors import CannotRead
 from rlclinic.readers.tokens import number
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 FILE_LIMIT = 8 << 20
 """Largest configuration file in bytes (ours: the largest one seen, a resolved verl configuration, has 40 KiB)."""
@@ -101,6 +107,11 @@ def _structured(text: str) -> tuple[object, str]:
             trouble = f"broken JSON at line {error.lineno}: {error.msg}"
         except (ValueError, RecursionError):
             trouble = "JSON that is nested too deeply or holds a number that is too long"
+    if re.search(r"^[ \t]*\[[\w.\"-]{1,200}\][ \t]*(?:#.*)?$", text, re.MULTILINE):
+        try:
+            return tomllib.loads(text), ""
+        except (tomllib.TOMLDecodeError, RecursionError):
+            trouble = trouble or "broken TOML"
     if re.search(r"^[ \t]*(?:--|[\w.]{1,200}=)", text, re.MULTILINE):
         return None, trouble
     import yaml  # 25 ms that only a configuration is worth

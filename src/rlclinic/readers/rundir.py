@@ -128,7 +128,7 @@ def find(path: Path) -> Found:
             "the directory of one run", f"{path}: {len(runs)} runs", choices=names, hint=f"name one: {path / names[0]}"
         )
     for owner, logs in runs.items():
-        found.logs = sorted(logs)
+        found.logs = sorted(logs, key=_counted)
         newest = max((one for one in states if _owner(path, one) == owner), key=_age, default=None)
         if newest is not None:
             found.logs.insert(0, newest)
@@ -189,6 +189,12 @@ def _take_tracked(owner: Path, files: list[Path], runs: dict[Path, list[Path]], 
     found.left += [(one, "another run of the tracker; name it to read it") for one in files if one.parent != last][
         :LEFT
     ]
+
+
+def _counted(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """Names in the order in which people count: part 9 before part 10."""
+    pieces = re.findall(r"\d{1,18}|\D{1,200}", str(path))
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces], str(path)
 
 
 def checkpoints(sources: Iterable[Path]) -> tuple[Checkpoint, ...]:
