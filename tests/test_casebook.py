@@ -61,7 +61,7 @@ def verify(diagnosis: Diagnosis, case: Case, seed: int) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, request: pytest.FixtureRequest) -> None:
-    usual = 5 if request.config.getoption("--full") else 2
+    usual = 5 if request.config.getoption("--full") else 1
     for seed in range(case.spec.get("seeds", usual)):
         verify(diagnose(run_from_spec(case.spec, seed)), case, seed)
 

@@ -1154,7 +1154,7 @@ def scenarios() -> Iterator[tuple[str, bool]]:
     for line in call("demo", "--list").out.splitlines():
         if line.startswith("sick"):
             sick = True
-        elif line.startswith("  "):
+        elif line.startswith("  ") and not line.startswith("   "):
             yield line.split()[0], sick
 
 

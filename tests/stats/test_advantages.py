@@ -135,7 +135,7 @@ def test_agrees_with_the_formulas(rows: list[list[float]], scale: Scale, epsilon
 @given(rows=batches, scale=st.sampled_from(SCALES), shift=st.floats(-50, 50), seed=st.integers(0, 99))
 @settings(max_examples=100, deadline=None)
 def test_invariances(rows: list[list[float]], scale: Scale, shift: float, seed: int) -> None:
-    flat = np.array(rows).ravel()
+    flat = np.round(np.array(rows).ravel(), 3)  # a spread below that of rounding is lost in the shift
     ids = np.repeat(np.arange(len(rows)), len(rows[0]))
     plain = recompute_advantages(flat, ids, scale, epsilon=0.0)
     moved = recompute_advantages(flat + shift, ids, scale, epsilon=0.0)

@@ -15,6 +15,7 @@ preset = "plain"
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -36,6 +37,8 @@ else:
 FOLDER = Path(__file__).parent / "illnesses"
 WRITTEN_FOR = 400
 """Steps of the run that the times of a description refer to."""
+COLUMNS = 100
+"""Width of the list of scenarios."""
 _TIMES = ("at", "over", "times", "every", "nan_from", "nan_at", "planned_steps")
 _WHOLE = ("every", "planned_steps")
 
@@ -60,9 +63,12 @@ def listing() -> str:
     width = max(map(len, told))
     fine = healthy()
     groups = (("healthy", fine), ("sick", [name for name in told if name not in fine]))
-    return "\n\n".join(
-        "\n".join((f"{title}:", *(f"  {name:{width}}  {told[name]}" for name in group))) for title, group in groups
-    )
+    indent = " " * (width + 4)
+
+    def line(name: str) -> str:
+        return textwrap.fill(f"  {name:{width}}  {told[name]}", COLUMNS, subsequent_indent=indent)
+
+    return "\n\n".join("\n".join((f"{title}:", *map(line, group))) for title, group in groups)
 
 
 def scenario(name: str, *, steps: int = WRITTEN_FOR, seed: int = 0, phi: float = 0.5, log_every: int = 1) -> Scenario:
