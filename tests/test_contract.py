@@ -13,11 +13,10 @@ import pytest
 
 from rlclinic import names, vitals
 from rlclinic.checks import BY_NAME, CHECKS, Check, examine
-from rlclinic.checks.form import ROLLOUTS
 from rlclinic.diagnose import diagnose
 from rlclinic.differential import order
 from rlclinic.errors import BadTable
-from rlclinic.model import Column, Component, Examination, Finding, Run, Severity
+from rlclinic.model import ROLLOUTS, Column, Component, Examination, Finding, Run, Severity
 from rlclinic.report import render
 from rlclinic.simulate import healthy, scenario, scenarios
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from rlclinic import names, vitals
 from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, examine
-from rlclinic.checks.form import ROLLOUTS
 from rlclinic.differential import MEASUREMENT, ancestors, order, rivalled
 from rlclinic.errors import BadTable, UnknownName, nearest
-from rlclinic.model import Diagnosis, Evidence, Examination, Finding, Note, Run, Severity, Strength, Verdict
+from rlclinic.model import ROLLOUTS, Diagnosis, Evidence, Examination, Finding, Note, Run, Severity, Strength, Verdict
 from rlclinic.prognosis import cost, rollback
 from rlclinic.reassurances import reassurances, uncontradicted
 from rlclinic.remedies import prescribe

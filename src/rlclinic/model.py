@@ -19,6 +19,9 @@ Strength: TypeAlias = Literal["strong", "moderate", "weak"]
 Maturity: TypeAlias = Literal["preview", "stable", "deprecated"]
 OutcomeName: TypeAlias = Literal["examined", "unexamined", "not_applicable", "failed"]
 
+ROLLOUTS = "rollouts"
+"""What can only be seen in saved answers; stands among canonical metrics in what a check needs and misses."""
+
 
 class Severity(enum.IntEnum):
     """How much a finding matters; ordered, so severities compare with ``<``."""

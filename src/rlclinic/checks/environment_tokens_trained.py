@@ -11,8 +11,8 @@ Advantages push the probability of text that the policy does not choose; runs of
 Runs without tools: every token of the answer is the policy's own.
 """
 
-from rlclinic.checks.form import ROLLOUTS, Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.model import Evidence, Finding, Run, Severity
+from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
+from rlclinic.model import ROLLOUTS, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import late
 
 _TURNS = ("agent.tool_calls.mean", "agent.env_tokens", "agent.turns.mean")

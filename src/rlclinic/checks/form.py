@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any, TypeAlias, cast
 
 from rlclinic.errors import BadTable, UnknownName, nearest
-from rlclinic.model import Examination, Finding, Maturity, Note, Run, Severity, Tier
+from rlclinic.model import ROLLOUTS, Examination, Finding, Maturity, Note, Run, Severity, Tier
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,8 +36,6 @@ class NotApplicable:
 
 
 Answer: TypeAlias = Finding | Unexamined | NotApplicable
-ROLLOUTS = "rollouts"
-"""What a check needs that can only be seen in saved answers; stands among canonical metrics in ``needs`` and ``missing``."""
 
 
 @dataclass(frozen=True)

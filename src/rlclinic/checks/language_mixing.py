@@ -14,10 +14,10 @@ scripts at once is a collapse, not a mixture: entropy and reward say so.
 
 import re
 
-from rlclinic.checks.form import ROLLOUTS, Answer, Limits, Unexamined, check
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import at_seam, bought, lasting, now
 from rlclinic.checks.rewards import parts_named
-from rlclinic.model import Evidence, Finding, Run, Severity
+from rlclinic.model import ROLLOUTS, Evidence, Finding, Run, Severity
 
 _LANGUAGE = re.compile(r"language|(^|_)lang(_|$)|(^|_)script(_|$)|chinese|english|monolingual", re.I)
 

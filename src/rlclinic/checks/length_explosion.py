@@ -16,10 +16,10 @@ correlate: length is called the driver of the reward only when, around both tren
 from dataclasses import dataclass
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import Gain, Lasting, ahead, at_seam, came_of, lasting, now
-from rlclinic.model import Evidence, Finding, Forecast, Run, Severity
+from rlclinic.checks.readings import Gain, Lasting, ahead, at_seam, came_of, lasting, now, steady_length
+from rlclinic.model import Finding, Forecast, Run, Severity
 from rlclinic.stats.coupling import lead
-from rlclinic.stats.level import early, late
+from rlclinic.stats.level import early
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,7 @@ def length_explosion(run: Run, limits: Limits) -> Finding:
     ratio = rise.late / rise.early if rise is not None and rise.early > 0 else 1.0
     severity = limits.grade("ratio", ratio)
     if rise is None or severity is None or rise.change < limits["tokens"]:
-        level, first = late(column.finite.values, 0.1, 5), early(column.finite.values, 0.1, 5)
-        return Finding(
-            severity=None,
-            says=f"answers take {level:.0f} tokens, {first:.0f} at the start",
-            numbers={"late": level, "early": first},
-            metrics=(column.metric,),
-            evidence=Evidence(ratio - 1.0, None, "lasting change of level")
-            if rise is None
-            else rise.sized(ratio - 1.0),
-        )
+        return steady_length(column, rise, ratio - 1.0)
     seen = _around(run, rise, limits)
     told = f"; {seen.gain.says}" if seen.gain is not None else ""
     if seen.tie:

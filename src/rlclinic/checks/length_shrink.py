@@ -14,9 +14,9 @@ early answers also teaches shortness: then the limit is the cause, not the polic
 """
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import Gain, Lasting, at_seam, came_of, lasting
-from rlclinic.model import Evidence, Finding, Run, Severity
-from rlclinic.stats.level import early, late, late_mean
+from rlclinic.checks.readings import Gain, Lasting, at_seam, came_of, lasting, steady_length
+from rlclinic.model import Finding, Run, Severity
+from rlclinic.stats.level import early, late_mean
 
 
 @check(
@@ -32,16 +32,7 @@ def length_shrink(run: Run, limits: Limits) -> Finding:
     ratio = fall.late / fall.early if fall is not None and fall.early > 0 else 1.0
     severity = limits.grade("ratio", ratio)
     if fall is None or severity is None or -fall.change < limits["tokens"]:
-        level, first = late(column.finite.values, 0.1, 5), early(column.finite.values, 0.1, 5)
-        return Finding(
-            severity=None,
-            says=f"answers take {level:.0f} tokens, {first:.0f} at the start",
-            numbers={"late": level, "early": first},
-            metrics=(column.metric,),
-            evidence=Evidence(1.0 - ratio, None, "lasting change of level")
-            if fall is None
-            else fall.sized(1.0 - ratio),
-        )
+        return steady_length(column, fall, 1.0 - ratio)
     gain = came_of(run, fall.onset, column)
     cut = _cut_before(run, fall, limits)
     sunk = _sunk(run, fall)

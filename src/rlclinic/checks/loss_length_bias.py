@@ -12,9 +12,9 @@ Both kinds grow together and the score rises: the task needs longer thought. Wro
 run, because hard prompts take longer; only a gap that grows counts. Answers cut at the limit are wrong and long alike.
 """
 
-from rlclinic.checks.form import ROLLOUTS, Answer, Limits, Unexamined, check
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import lasting, now
-from rlclinic.model import Column, Evidence, Finding, Run, Severity
+from rlclinic.model import ROLLOUTS, Column, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import early, late
 
 _PER_ANSWER = {"grpo": True, "dapo": False, "bnpo": False, "dr_grpo": False, "cispo": False, "gspo": True}

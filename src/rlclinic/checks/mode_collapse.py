@@ -15,9 +15,9 @@ falls takes both down. Fixed sampling seeds make copies without the policy's doi
 
 import numpy as np
 
-from rlclinic.checks.form import ROLLOUTS, Answer, Limits, Unexamined, check
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import lasting
-from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+from rlclinic.model import ROLLOUTS, Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import middle, rank_p
 from rlclinic.stats.trend import trend
 

@@ -217,6 +217,18 @@ def came_of(run: Run, began: Onset, column: Column) -> Gain | None:
     return Gain(gain.metric, fall.early, fall.late, rising=False, falling=True, says=says)
 
 
+def steady_length(column: Column, change: Lasting | None, effect: float) -> Finding:
+    """The answer of a check of lengths that found no change to speak of, with what it saw of one."""
+    level, first = late(column.finite.values, 0.1, 5), early(column.finite.values, 0.1, 5)
+    return Finding(
+        severity=None,
+        says=f"answers take {level:.0f} tokens, {first:.0f} at the start",
+        numbers={"late": level, "early": first},
+        metrics=(column.metric,),
+        evidence=Evidence(effect, None, "lasting change of level") if change is None else change.sized(effect),
+    )
+
+
 def ahead(run: Run, column: Column, limit: float, what: str) -> Forecast | None:
     """When ``column`` meets ``limit`` if it goes on like this, looked for up to the planned end (or as far again as the
     log reaches, where none is known); None unless that is likely. ``what`` says in words what is met then."""

@@ -12,9 +12,9 @@ Answers that all grow reach the limit too, and end when it is raised. Rows of on
 not a habit. A broken sampler repeats as well; the trainer then finds the text unlikely.
 """
 
-from rlclinic.checks.form import ROLLOUTS, Answer, Limits, Unexamined, check
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import Lasting, at_seam, bought, lasting, now, since
-from rlclinic.model import Column, Evidence, Finding, Run, Severity
+from rlclinic.model import ROLLOUTS, Column, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import lower_bound, trials_per_row
 
 _CURES = ("repetition_control", "kl_coefficient", "roll_back")

@@ -14,8 +14,8 @@ weights.
 
 import numpy as np
 
-from rlclinic.checks.form import ROLLOUTS, Answer, Limits, Unexamined, check
-from rlclinic.model import Column, Evidence, Finding, Run, Severity
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.model import ROLLOUTS, Column, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import late
 from rlclinic.stats.shift import crossing
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,14 +62,12 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     spreads: dict[str, tuple[int, Column]] = {}
     evaluations: dict[str, Column] = {}
     unrecognised: dict[str, int] = {}
-    unknown: dict[str, Column] = {}
     undecided: dict[str, Undecided] = {}
     for key, logged in log.series.items():
         series = _with_nulls(logged, log.nulls.get(key))
         meaning = meanings[key]
         if meaning is None:
             unrecognised[key] = len(series.values)
-            unknown[key] = _column(log, series, "reward.component.mean", key, time.steps, fresh)
             continue
         if isinstance(meaning, Undecided):
             undecided[key] = meaning
@@ -106,6 +104,12 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     }
     plain = {metric: column for metric, (_, column) in columns.items()}
     if not parts and "reward.mean" in plain:
+        unknown = (
+            _column(
+                log, _with_nulls(log.series[key], log.nulls.get(key)), "reward.component.mean", key, time.steps, fresh
+            )
+            for key in list(unrecognised)
+        )
         for column in summands(plain["reward.mean"], unknown):
             name = re.sub(r"[_/](?:mean|avg)$", "", column.key.rpartition("/")[2] or column.key)
             parts[name] = Component(name, column, weight=1.0)
@@ -113,15 +117,16 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     return Translated(plain, parts, evaluations, unrecognised, undecided, time.seams, time.began, warnings)
 
 
-def summands(reward: Column, unknown: Mapping[str, Column]) -> tuple[Column, ...]:
+def summands(reward: Column, unknown: Iterable[Column]) -> tuple[Column, ...]:
     """The unrecognised series that add up to the reward in every row, so that they are its parts; empty without such.
 
     Two to four series, each moving, in at least ``SUMMED`` common rows: by chance no sum fits them all to the digits shown.
     """
     whole = reward.finite
-    moving = [c for c in unknown.values() if len(c.finite) >= SUMMED and float(np.ptp(c.finite.values)) > 0]
+    moving = (c for c in unknown if len(c.finite) >= SUMMED and float(np.ptp(c.finite.values)) > 0)
+    tried = list(itertools.islice(moving, MOST_SUMMED))
     for many in (2, 3, 4):
-        for chosen in itertools.combinations(moving[:MOST_SUMMED], many):
+        for chosen in itertools.combinations(tried, many):
             steps = whole.steps
             for one in chosen:
                 steps = np.intersect1d(steps, one.finite.steps, assume_unique=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlclinic.model import Column, Diagnosis, Examination, Framework, Run, Severity, Unrecognised
+from rlclinic.model import ROLLOUTS, Column, Diagnosis, Examination, Framework, Run, Severity, Unrecognised
 from rlclinic.report import curves
 from rlclinic.report.blocks import (
     KEY,
@@ -40,8 +40,6 @@ VITALS: tuple[tuple[str, ...], ...] = (
 )
 """The metrics shown at a glance; of each line the first that the log has, its absence under the first name."""
 
-ROLLOUTS = "rollouts"
-"""Stands among the metrics that a check misses when only saved answers would let it look."""
 _HOW = {"keys": "by its log keys", "config": "from its settings", "log": "as the log says", "given": "as given"}
 
 
