@@ -57,6 +57,7 @@ def _output_options(command: Any) -> Any:
 @_output_options
 @click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
 @click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
+@click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
 @click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
 @click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
@@ -92,6 +93,7 @@ def diagnose(
     fail_on: str | None,
     framework: str | None,
     configs: tuple[Path, ...],
+    chosen_run: str | None,
     eval_key: str | None,
     limits: Path | None,
     only: str | None,
@@ -114,7 +116,7 @@ def diagnose(
 
     given = None if limits is None else read_limits(limits)
     with _busy(sources):
-        run = read(sources, framework=framework, config=configs, eval_key=eval_key)
+        run = read(sources, framework=framework, config=configs, eval_key=eval_key, run=chosen_run)
     run = run.told(gpus=gpus, checkpoints=saved)
     if until is not None:
         run = run.upto(until)
@@ -195,6 +197,7 @@ def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] =
 @click.option("--as", "form", type=click.Choice(CHANGES), default="args", show_default=True, help="How to write them.")
 @click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
 @click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
+@click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
 @click.option("--all", "everything", is_flag=True, help="Every change of every finding, not the first of each root.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--force", is_flag=True, help="Let -o replace an existing file.")
@@ -203,6 +206,7 @@ def prescribe(
     form: Any,
     framework: str | None,
     configs: tuple[Path, ...],
+    chosen_run: str | None,
     everything: bool,
     output: Path | None,
     force: bool,
@@ -213,7 +217,7 @@ def prescribe(
     from rlclinic.readers import read
 
     with _busy(sources):
-        run = read(sources, framework=framework, config=configs)
+        run = read(sources, framework=framework, config=configs, run=chosen_run)
     inputs = [Path(source) for source in sources if source != "-"]
     files = configurations(inputs, configs)
     text = patch(examine_run(run), form, everything=everything, configs=files)

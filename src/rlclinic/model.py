@@ -131,11 +131,15 @@ class Framework:
 
 @dataclass(frozen=True)
 class Source:
-    """One file (or standard input) that the run was read from."""
+    """One file, address or standard input that belongs to the run."""
 
     path: str
     format: str
     rows: int
+    nonfinite: str = "unknown"
+    """What its writer does with NaN and infinities: kept, null, dropped, filtered (out of the loss) or unknown."""
+    role: str = "metrics"
+    """What it was taken for: metrics, configuration, evaluation or rollouts."""
 
 
 @dataclass(frozen=True)

@@ -49,15 +49,16 @@ def read(
     config: Sequence[str | Path] = (),
     eval_key: str | None = None,
     stdin: bytes | None = None,
+    run: str | None = None,
 ) -> Run:
     """The run held by ``sources``: files, one directory, or ``-`` for ``stdin`` (or the process's standard input).
 
-    ``framework`` is a name or ``name@version``; ``config`` files add settings; ``eval_key`` names the held-out score.
-    Raises CannotRead when no source holds a run, UnknownName for an unknown framework, BadRequest for an ``eval_key``
+    ``framework`` is a name or ``name@version``; ``config`` files add settings; ``eval_key`` names the held-out score;
+    ``run`` names one of several runs in a source. Raises CannotRead when no source holds a run, UnknownName for an unknown framework, BadRequest for an ``eval_key``
     that is not in the log.
     """
     with np.errstate(all="ignore"):  # infinities in a log are data, not accidents
-        return _read(sources, framework, config, eval_key, stdin)
+        return _read(sources, framework, config, eval_key, stdin, run)
 
 
 def _read(
@@ -66,8 +67,9 @@ def _read(
     config: Sequence[str | Path],
     eval_key: str | None,
     stdin: bytes | None,
+    run: str | None,
 ) -> Run:
-    logs, settings, warnings = _open(sources, config, stdin)
+    logs, settings, warnings = _open(sources, config, stdin, run)
     logs = _of_one_trainer(logs, framework, warnings)
     detected, knobs, translated = _understood(logs, settings, framework)
     warnings += _unheard(settings, logs, detected)
@@ -113,7 +115,7 @@ def _understood(
 
 
 def _open(
-    sources: Sequence[str | Path], config: Sequence[str | Path], stdin: bytes | None
+    sources: Sequence[str | Path], config: Sequence[str | Path], stdin: bytes | None, run: str | None
 ) -> tuple[list[Log], dict[str, object], list[Warn]]:
     """Every log that can be read, the settings found beside them, and what was left with the reason."""
     logs: list[Log] = []
@@ -126,7 +128,7 @@ def _open(
             if as_config:
                 settings.update(read_config(path))
             else:
-                logs.append(read_log(path))
+                logs.append(read_log(path, run=run))
         except CannotRead as problem:
             if not as_config:
                 failures.append(problem)
@@ -136,7 +138,7 @@ def _open(
         if not str(source):
             raise BadRequest("a log file, a directory of a run, or - for standard input", "an empty name")
         if str(source) == "-":
-            logs.append(read_log(None, _standard_input() if stdin is None else stdin, name="-"))
+            logs.append(read_log(None, _standard_input() if stdin is None else stdin, name="-", run=run))
             continue
         path = Path(source)
         if not path.exists():
@@ -263,7 +265,7 @@ def _assemble(
         evaluations=evaluations,
         eval_rule=rule,
         knobs=knobs,
-        sources=tuple(Source(log.path, log.format, log.rows) for log in logs),
+        sources=tuple(Source(log.path, log.format, log.rows, log.nonfinite) for log in logs),
         unrecognised=tuple(
             Unrecognised(key, names.nearest_keys(key, framework), count) for key, count in sorted(unrecognised.items())
         ),

@@ -55,14 +55,15 @@ _BINARY = (
 )
 
 
-def read_log(path: Path | None, data: bytes | None = None, name: str = "-") -> Log:
+def read_log(path: Path | None, data: bytes | None = None, name: str = "-", run: str | None = None) -> Log:
     """Read one log, recognised by its content.
 
-    ``data`` is read instead of a file when given; ``name`` is then what the log is called. A text with an error and no
-    metric gives a log of kind ``crash``. Raises CannotRead, also for a table of several runs.
+    ``data`` is read instead of a file when given; ``name`` is then what the log is called. ``run`` names one of several
+    runs in the source. A text with an error and no metric gives a log of kind ``crash``. Raises CannotRead, also for a
+    source of several runs none of which is named.
     """
     if path is None or data is not None:
-        return _read(io.BytesIO(data or b""), name if path is None else str(path))
+        return _read(io.BytesIO(data or b""), name if path is None else str(path), run)
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -72,7 +73,7 @@ def read_log(path: Path | None, data: bytes | None = None, name: str = "-") -> L
             what = "an empty file" if str(path) == os.devnull else "a device or socket, which may never end"
             raise CannotRead("a log file", f"{path}: {what}", hint="give a file or a pipe")
         with path.open("rb") as stream:
-            return _read(stream if stat.S_ISREG(mode) else io.BytesIO(drained(stream, str(path))), str(path))
+            return _read(stream if stat.S_ISREG(mode) else io.BytesIO(drained(stream, str(path))), str(path), run)
     except OSError as error:
         raise CannotRead("a log file", f"{path}: {error.strerror or error}") from error
 
@@ -89,7 +90,7 @@ def drained(stream: IO[bytes], label: str) -> bytes:
     return data
 
 
-def _read(stream: IO[bytes], label: str) -> Log:
+def _read(stream: IO[bytes], label: str, run: str | None = None) -> Log:
     head = stream.read(SNIFF)
     if not head.strip(b"\0 \t\r\n"):
         raise CannotRead("a log with metrics", f"{label}: an empty file", hint="give the file the trainer writes to")
@@ -108,12 +109,12 @@ def _read(stream: IO[bytes], label: str) -> Log:
     ends = "" if form == "console" else newline
     text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline=ends)
     try:
-        return _parse(text, form, sample, label)
+        return _parse(text, form, sample, label, run)
     finally:
         text.detach()
 
 
-def _parse(text: TextIO, form: str, sample: str, label: str) -> Log:
+def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) -> Log:
     said: list[Warn] = []
     if form == "lines":
         return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said)
@@ -123,7 +124,7 @@ def _parse(text: TextIO, form: str, sample: str, label: str) -> Log:
             return read_jsonl(_lines(io.StringIO(whole), RECORD_LIMIT, said), label, said)
         return read_document(whole, label, said)
     if form in (",", ";", "\t"):
-        return read_csv(_lines(text, LINE_LIMIT, said), label, form, said)
+        return read_csv(_lines(text, LINE_LIMIT, said), label, form, said, run=run)
     console = Console()
     for line, ended in _lines(text, LINE_LIMIT, said):
         console.feed(line, ended)

@@ -54,10 +54,12 @@ def delimiter(header: str) -> str | None:
     return best if named and all(len(cell) < 200 for cell in cells) else None
 
 
-def read_csv(lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iterable[Warn] = ()) -> Log:
+def read_csv(
+    lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iterable[Warn] = (), *, run: str | None = None
+) -> Log:
     """Separated columns: wide (one for each metric), long (run, step, key, value), or exported from W&B.
 
-    Raises CannotRead without metrics, and naming the runs when the table holds several.
+    ``run`` names one of several runs. Raises CannotRead without metrics, and naming the runs when none is chosen.
     """
     warnings = list(said)
     last = [True]
