@@ -240,6 +240,12 @@ class Run:
         """The column of a canonical metric, or None when the log lacks it."""
         return self.columns.get(metric)
 
+    @property
+    def nonfinite(self) -> str:
+        """What the writers of the metrics do with NaN and infinities (see ``Source``); "unknown" where they differ."""
+        ways = {source.nonfinite for source in self.sources if source.role == "metrics"}
+        return ways.pop() if len(ways) == 1 else "unknown"
+
     def knob(self, name: str) -> Scalar:
         """The value of a canonical setting, or None when unknown."""
         found = self.knobs.get(name)

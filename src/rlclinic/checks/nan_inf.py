@@ -11,27 +11,33 @@ One step with a non-finite gradient poisons the weights unless the optimizer ski
 Averages over nothing are NaN by definition: lengths of ended answers when none ended, tool rates without calls, a
 reward function that abstained. A loss scaler (fp16) skips single steps on purpose; a run that stays finite afterwards
 lost those steps only.
+Some writers leave NaN out: a value that vanishes while those beside it go on may have been one, which is said so.
 """
 
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
+from rlclinic.checks.readings import absences
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 
 EMPTY_AVERAGE = ("length.terminated.", "agent.", "length.correct.", "length.incorrect.", "mask.", "mismatch.masked")
 """Averages that are NaN when there was nothing to average; a NaN there is no fault."""
+STOPPED = 3
+"""Rows from which an absence up to the end is called lasting (ours)."""
+FILTERING = ("trl", "unsloth", "ms_swift")
+WOULD_SHOW = {
+    "kept": ", and this form of log would show them",
+    "null": "; this form of log writes null for them, and there is none in place of a number",
+    "dropped": "; this form of log leaves them out, and no value is missing",
+}
 VITAL = ("grad.", "loss.", "kl.", "entropy.", "ratio.", "value.", "reward.mean", "reward.shaped.mean")
 
 
 @check(page=__doc__, uses=["grad.norm", "loss.total", "kl.ref", "entropy.mean"], since="0.1")
 def nan_inf(run: Run, limits: Limits) -> Finding:
     bad = [c for name, c in sorted(run.columns.items()) if c.nonfinite and not name.startswith(EMPTY_AVERAGE)]
-    hidden = [] if run.get("grad.norm") is None else [c for c in (run.get("loss.total"),) if c is not None]
     if not bad:
-        seen = "no NaN and no infinity in any series"
-        if hidden and run.framework is not None and run.framework.name in ("trl", "unsloth", "ms_swift"):
-            seen += " (the trainer filters its printed loss, so the gradient norm is what counts)"
-        return Finding(severity=None, says=seen, numbers={"nonfinite": 0.0})
+        return _unseen(run)
     vital = [c for c in bad if c.metric.startswith(VITAL)]
     first = min(vital or bad, key=lambda c: (_first(c), c.key))
     start = _first(first)
@@ -69,6 +75,30 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
         would_decide=()
         if lasting
         else ("whether the optimizer skipped those steps (optimizer state, loss-scaler log)",),
+    )
+
+
+def _unseen(run: Run) -> Finding:
+    """No NaN in the log: worth only as much as its writer would have shown one."""
+    seen = f"no NaN and no infinity in any series{WOULD_SHOW.get(run.nonfinite, '')}"
+    if run.framework is not None and run.framework.name in FILTERING and "grad.norm" in run and "loss.total" in run:
+        seen += " (the trainer filters its printed loss, so the gradient norm is what counts)"
+    lost = absences(run, VITAL) if run.nonfinite == "dropped" else []
+    if not lost:
+        return Finding(severity=None, says=seen, numbers={"nonfinite": 0.0})
+    column, absent = lost[0]
+    lasting = len(absent) >= STOPPED and float(column.steps[-1]) < absent[0]
+    times = "from then on" if lasting else f"in {len(absent)} rows"
+    return Finding(
+        severity=Severity.WARNING if lasting else Severity.INFO,
+        says=f"{column.key} is missing {times}, first at step {absent[0]:g}, where the values beside it go on; this"
+        " log's writer leaves NaN and infinities out, so it may have been one",
+        numbers={"nonfinite": 0.0, "missing": float(len(absent))},
+        metrics=tuple(c.metric for c, _ in lost),
+        onset=Onset(absent[0], column.steps[column.steps < absent[0]][-1], absent[0]),
+        evidence=Evidence(len(absent) / (len(absent) + len(column)), None, "counted in the log"),
+        remedies=("nan_visibility",),
+        would_decide=("the console output of those steps, or a tracker that keeps NaN",),
     )
 
 

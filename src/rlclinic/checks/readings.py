@@ -22,6 +22,8 @@ MOST_OF = 0.5
 """Share of the whole change that a step must carry to be its onset (ours: a step inside a smooth rise carries less)."""
 LEAST = 20
 """Points below which only complete separation is judged (ours: the step scan needs five on each side)."""
+STEADY = 5
+"""Rows in which a series must have come without a break before its absence says anything (ours)."""
 
 
 @dataclass(frozen=True)
@@ -430,3 +432,19 @@ def lost_for_good(run: Run, p_value: float, least: float) -> str | None:
         if lost.p_value <= p_value and lost.drop >= least * (lost.peak - floor) > 0:
             return f"{name} fell from {lost.peak:.3g} to {lost.late:.3g}"
     return None
+
+
+def absences(run: Run, kinds: tuple[str, ...]) -> list[tuple[Column, Floats]]:
+    """Series of ``kinds`` that came in every row and then miss some in which another one goes on, with those steps.
+
+    The earliest first. The last row may be half written, so it counts only at the end of a longer absence.
+    """
+    logged = [c for name, c in run.columns.items() if name.startswith(kinds) and len(c)]
+    found: list[tuple[Column, Floats]] = []
+    for column in logged:
+        beside = (c.steps for c in logged if c is not column and np.isin(column.steps, c.steps).all())
+        rows = next(beside, column.steps)
+        absent = rows[~np.isin(rows, column.steps)]
+        if len(absent) and int((rows < absent[0]).sum()) >= STEADY and (len(absent) > 1 or absent[0] != rows[-1]):
+            found.append((column, absent))
+    return sorted(found, key=lambda pair: (pair[1][0], pair[0].key))

@@ -47,6 +47,8 @@ class SourceForm(TypedDict):
     path: str
     format: str
     rows: int
+    nonfinite: str
+    role: str
 
 
 class StepsForm(TypedDict):
@@ -309,7 +311,7 @@ def _run(run: Run) -> RunForm:
         "framework": None
         if framework is None
         else {"name": framework.name, "version": framework.version, "how": framework.how},
-        "sources": [{"path": s.path, "format": s.format, "rows": int(s.rows)} for s in run.sources],
+        "sources": [{"path": s.path, "format": s.format, "rows": int(s.rows), "nonfinite": s.nonfinite, "role": s.role} for s in run.sources],
         "steps": {
             "first": _step(steps[0]) if len(steps) else None,
             "last": _step(steps[-1]) if len(steps) else None,

@@ -27,8 +27,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
+import numpy as np
+
 from rlclinic.errors import BadTable, UnknownName, nearest
-from rlclinic.model import Column, Component, Framework, Knob, Run, Scalar, Warn
+from rlclinic.model import Column, Component, Framework, Knob, Run, Scalar, Source, Warn
 from rlclinic.names import knob, load, metric
 from rlclinic.simulate.scenarios import scenario, scenarios
 from rlclinic.simulate.shapes import Shape, read_shape, series
@@ -53,6 +55,7 @@ DEFAULTS: Mapping[str, Any] = {
     "excerpt": False,
     "kind": "rl",
     "ending": "",
+    "nonfinite": "unknown",
     "knobs": {},
     "facts": {},
     "seams": {},
@@ -60,8 +63,13 @@ DEFAULTS: Mapping[str, Any] = {
 }
 """Top-level keys and their values when absent. ``dialect`` names the framework, ``version`` its version;
 ``planned_steps`` 0 means unknown; ``drop`` lists metrics that the preset would give; ``seams`` tells by step what a reader
-saw there, ``warnings`` by code what it said."""
-_CHOICES: Mapping[str, tuple[str, ...]] = {"kind": ("rl", "supervised", "crash"), "preset": ("", *scenarios())}
+saw there, ``warnings`` by code what it said; ``nonfinite`` is what the writer of the log does with NaN (see ``Source``)."""
+_WAYS = ("kept", "null", "dropped", "filtered", "unknown")
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "kind": ("rl", "supervised", "crash"),
+    "nonfinite": _WAYS,
+    "preset": ("", *scenarios()),
+}
 _LEAST = {"steps": 1, "seeds": 1, "log_every": 1, "planned_steps": 0}
 _Found = TypeVar("_Found")
 HELD_OUT = "held_out."
@@ -129,6 +137,9 @@ def run_from_spec(spec: Mapping[str, Any], seed: int = 0) -> Run:
         excerpt=value["excerpt"],
         kind=value["kind"],
         ending=value["ending"],
+        sources=run.sources
+        if value["nonfinite"] == "unknown"
+        else (Source(value["name"], "case", value["steps"] // value["log_every"], value["nonfinite"]),),
         facts={k: str(v) for k, v in value["facts"].items()},
         seams={float(at): str(seen) for at, seen in value["seams"].items()},
         warnings=tuple(Warn(code, str(says)) for code, says in value["warnings"].items()),
@@ -141,6 +152,8 @@ def _column(name: str, shape: Shape, value: Mapping[str, Any], seed: int) -> Col
     if (name == "eval.score" or name.startswith(HELD_OUT)) and shape.every is None:
         shape = replace(shape, every=max(1, steps // 10))
     at, values = series(shape, steps, (seed, zlib.crc32(name.encode())), log_every=every, phi=value["phi"])
+    if value["nonfinite"] == "dropped":
+        at, values = at[np.isfinite(values)], values[np.isfinite(values)]
     part = name.startswith("part.")
     kind = "std" if name.endswith(".std") else "mean"
     return Column(
