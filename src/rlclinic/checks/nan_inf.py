@@ -22,8 +22,7 @@ from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 
 EMPTY_AVERAGE = ("length.terminated.", "agent.", "length.correct.", "length.incorrect.", "mask.", "mismatch.masked")
 """Averages that are NaN when there was nothing to average; a NaN there is no fault."""
-STOPPED = 3
-"""Rows from which an absence up to the end is called lasting (ours)."""
+STOPPED = 3  # rows from which an absence up to the end is called lasting (ours)
 FILTERING = ("trl", "unsloth", "ms_swift")
 WOULD_SHOW = {
     "kept": ", and this form of log would show them",
