@@ -12,7 +12,7 @@ from rlclinic import names
 from rlclinic.checks import CHECKS
 from rlclinic.cli import cli
 from rlclinic.diagnose import diagnose
-from rlclinic.explain import check_page, knob_page, metric_page, remedy_page
+from rlclinic.explain import check_page, frameworks_page, knob_page, metric_page, remedy_page
 from rlclinic.readers import read
 from rlclinic.report import render
 from rlclinic.simulate import run_from_spec
@@ -36,6 +36,7 @@ def pages() -> dict[Path, str]:
     found[Path("docs/metrics.md")] = "\n".join(metric_page(name, every) for name in names.metrics())
     found[Path("docs/knobs.md")] = "\n".join(knob_page(name, every) for name in names.knobs())
     found[Path("docs/remedies.md")] = "\n".join(remedy_page(name, every) for name in names.remedies())
+    found[Path("docs/frameworks.md")] = frameworks_page()
     found[Path("docs/cli.md")] = commands()
     found[Path("docs/layout.md")] = layout()
     made = {path: MARK + text.rstrip() + "\n" for path, text in found.items()}
@@ -78,7 +79,13 @@ def commands() -> str:
     import click
 
     parts = ["# Command line"]
-    for name, command in sorted(cli.commands.items()):
+    inner = {
+        f"{name} {below}": one
+        for name, group in cli.commands.items()
+        if isinstance(group, click.Group)
+        for below, one in group.commands.items()
+    }
+    for name, command in sorted({**cli.commands, **inner}.items()):
         context = click.Context(command, info_name=f"rlclinic {name}", max_content_width=100)
         context.terminal_width = 100
         parts += [f"## rlclinic {name}", "```\n" + command.get_help(context) + "\n```"]

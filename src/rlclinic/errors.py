@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+CHOICES = 24
+"""Most valid answers that a message names (ours: room for every framework)."""
+
 
 class RlclinicError(Exception):
     """A request that cannot be carried out; shown as one message, exit code 2.
@@ -23,8 +26,8 @@ class RlclinicError(Exception):
         """The whole text, several short lines."""
         lines = [f"wanted {_shown(self.wanted)}", f"found  {_shown(self.found)}"]
         if self.choices:
-            shown = ", ".join(_shown(choice) for choice in self.choices[:12])
-            more = f" and {len(self.choices) - 12} more" if len(self.choices) > 12 else ""
+            shown = ", ".join(_shown(choice) for choice in self.choices[:CHOICES])
+            more = f" and {len(self.choices) - CHOICES} more" if len(self.choices) > CHOICES else ""
             lines.append(f"valid  {shown}{more}")
         if self.hint:
             lines.append(f"try    {_shown(self.hint)}")

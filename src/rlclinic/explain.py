@@ -1,8 +1,9 @@
-"""The page of everything that has a name: checks, metrics, knobs, remedies; the same text in the terminal and the docs."""
+"""The page of everything that has a name: checks, metrics, knobs, remedies, frameworks; one text for terminal and docs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 
 from rlclinic import names
 from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, Limit
@@ -11,13 +12,13 @@ from rlclinic.model import Framework
 
 
 def page(name: str, framework: str | None = None) -> str:
-    """Markdown for a check, metric, knob or remedy of this name; settings are spelled for ``framework`` when given.
+    """Markdown for a check, metric, knob, remedy or framework; settings are spelled for ``framework`` when given.
 
     Raises UnknownName with the nearest names.
     """
     if framework is not None:
         names.load(framework)
-    known = [*BY_NAME, *RENAMED, *names.metrics(), *names.knobs(), *names.remedies()]
+    known = [*BY_NAME, *RENAMED, *names.metrics(), *names.knobs(), *names.remedies(), *names.frameworks()]
     name = _meant(name, known)
     spelled = names.frameworks() if framework is None else (framework,)
     if name in RENAMED:
@@ -32,10 +33,15 @@ def page(name: str, framework: str | None = None) -> str:
         return knob_page(name, spelled)
     if name in names.remedies():
         return remedy_page(name, spelled)
+    if name in names.frameworks():
+        return "\n".join(_framework_lines(name, "#")) + "\n"
     if (found := _as_key(name, spelled)) is not None:
         return found
     raise UnknownName(
-        "a check, metric, knob or remedy", repr(name), nearest(name, known) or tuple(BY_NAME), "rlclinic checks"
+        "a check, metric, knob, remedy or framework",
+        repr(name),
+        nearest(name, known) or tuple(BY_NAME),
+        "rlclinic checks",
     )
 
 
@@ -156,11 +162,63 @@ def list_metrics() -> str:
     return "\n".join(f"{name:<{width}}  {metric.unit:<12}  {metric.says}" for name, metric in rows)
 
 
+TRACKERS = "W&B, TensorBoard, MLflow, Trackio, SwanLab, Comet, CSV, JSON lines"
+"""Where the metrics of every framework are read as well (what ``readers`` knows of, in words)."""
+
+
 def list_frameworks() -> str:
-    """One line per framework: name, title, what was checked in its source."""
-    tables = [names.load(name) for name in names.frameworks()]
-    width = max(len(table.name) for table in tables)
-    return "\n".join(f"{t.name:<{width}}  {t.title:<10}  {t.checked}" for t in tables)
+    """One line per framework: name, title, newest source checked, a key that tells it, its own log forms; <= 100 columns."""
+    rows = [("name", "title", "checked", "told by", "read from")]
+    for name in names.frameworks():
+        first = names.head(name)
+        newest = re.match(r"\d[\d.]*", first["newest"])
+        checked = newest[0] if newest else first["newest"].split(" ")[-1]
+        forms = ", ".join("state" if form == "trainer_state.json" else form.split(" of ")[0] for form in first["forms"])
+        rows.append((name, first["title"], checked, _told_by(name, 20), forms))
+    widths = [max(len(row[k]) for row in rows) for k in range(4)]
+    lines = [
+        "  ".join((*(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)), row[4])).rstrip() for row in rows
+    ]
+    return "\n".join(
+        [*lines, "", f"Each of them also from {TRACKERS}.", "state is trainer_state.json. More: docs/frameworks.md"]
+    )
+
+
+def _told_by(name: str, width: int) -> str:
+    """The key that most speaks for a framework and fits in ``width`` characters; of equals the shortest."""
+    marks = names.head(name)["signature"]
+    single = [mark for mark in marks if len(mark["keys"]) == 1 and len(mark["keys"][0]) <= width]
+    best = max(single or marks, key=lambda mark: (mark["weight"], -len(mark["keys"][0]) * bool(single)), default=None)
+    return "" if best is None else str(best["keys"][0])
+
+
+def frameworks_page() -> str:
+    """The page of all frameworks: what was checked, how each is told, where it is read, what its versions are told by."""
+    lines = ["# Frameworks", "", f"The metrics of every framework are also read from {TRACKERS}.", ""]
+    for name in names.frameworks():
+        lines += [*_framework_lines(name, "##"), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _framework_lines(name: str, level: str) -> list[str]:
+    table, first = names.load(name), names.head(name)
+    lines = [f"{level} {table.title}", "", f"- name: `{name}`", f"- checked: {table.checked}"]
+    lines += [f"- read from: {', '.join(first['forms'])}"]
+    if "extends" in first and first["extends"] != "generic":
+        lines.append(f"- built on {names.load(first['extends']).title}: what this table lacks is taken from there")
+    told = [" and ".join(f"`{key}`" for key in mark["keys"]) for mark in first["signature"]]
+    lines += [f"- told by: {'; '.join(told)}"] if told else []
+    lines += [f"- or by settings: {', '.join(f'`{key}`' for key in first['config'])}"] if first["config"] else []
+    lines += [f"- version: {_mark(mark)}" for mark in table.versions]
+    own = sum(len(group) for group in table.exact.values()) + len(table.families)
+    return [*lines, f"- knows {own} keys or families of keys and {len(table.knobs)} settings"]
+
+
+def _mark(mark: Mapping[str, str]) -> str:
+    """What one version fingerprint says."""
+    seen = f"`{mark['key']}`" if "key" in mark else f"no `{mark['absent']}` beside `{mark['beside']}`"
+    bounds = [f"{word} {mark[edge]}" for edge, word in (("since", "at least"), ("below", "before")) if edge in mark]
+    return f"{seen} means {' and '.join(bounds)}"
 
 
 def _key(metric: str, framework: str) -> str | None:

@@ -35,10 +35,11 @@ from rlclinic.names.rows import (
     remedies,
     remedy,
     table_name,
+    table_of,
     within,
 )
 from rlclinic.names.rows import reached as _reached
-from rlclinic.names.spelling import absent, default_knobs, flags, read_knobs, spell, write
+from rlclinic.names.spelling import absent, default_knobs, flags, flatten, read_knobs, spell, write
 
 __all__ = [
     "EVAL_RULES",
@@ -57,7 +58,10 @@ __all__ = [
     "enable",
     "evaluation_rank",
     "flags",
+    "flatten",
     "frameworks",
+    "head",
+    "is_own",
     "key_for",
     "knob",
     "knobs",
@@ -74,11 +78,15 @@ __all__ = [
     "spell",
     "strip",
     "table_name",
+    "table_of",
     "translate",
+    "unused",
     "versions_of",
     "write",
 ]
 
+ENOUGH = 2
+"""Weight from which on keys name a framework (ours: one key that two others share has 1, one of its own 3)."""
 Role: TypeAlias = Literal["metric", "component_mean", "component_std", "evaluation"]
 
 
@@ -108,7 +116,8 @@ def _given(given: str) -> Framework:
     name, _, version = given.partition("@")
     name = name.strip().lower().replace("-", "_")
     if name not in frameworks():
-        raise UnknownName("a framework", repr(given[:LONGEST]), nearest(name, frameworks()) or frameworks())
+        near = nearest(name, frameworks()) or frameworks()
+        raise UnknownName("a framework", repr(given[:LONGEST]), near, "rlclinic frameworks")
     top = head(name)
     number = release(version)
     if version and (not number or not top["library"]):
@@ -144,6 +153,13 @@ def _score(name: str, keys: set[str], config: set[str], seen: Mapping[str, str])
     return by_keys, by_config, by_text, list(dict.fromkeys(named))
 
 
+def _leader(scores: Mapping[str, tuple[int, int, int, list[str]]]) -> str | None:
+    """The framework that most speaks for; None when that is too little, or as much for another one."""
+    ranked = sorted(((sum(score[:3]), name) for name, score in scores.items()), reverse=True)
+    most, name = ranked[0] if ranked else (0, None)
+    return name if most >= ENOUGH and [total for total, _ in ranked].count(most) == 1 else None
+
+
 def detect(
     keys: Iterable[str],
     *,
@@ -159,27 +175,30 @@ def detect(
     ``given`` framework without table.
     """
     seen = {k.lower().replace("_", "-"): v for k, v in (text_versions or {}).items()}
-    bare = {form for key in keys for form in (key, strip(key)[0])}
+    bare = {form for key in keys for form in (key, _plain(key), strip(key)[0])}
     if given:
         chosen = _given(given)
     else:
         settings = {key.lstrip("-+") for key in config_keys}
         scores = {name: _score(name, bare, settings, seen) for name in frameworks() if name != "generic"}
-        ranked = sorted(scores, key=lambda name: -sum(scores[name][:3]))
-        by_keys, by_config, by_text, named = scores[ranked[0]]
-        total = by_keys + by_config + by_text
-        if total < 2 or total == sum(scores[ranked[1]][:3]):
+        # a loop that others build on also writes their rows, so it is named only where none of them is recognised
+        built_on = {name for name in scores if head(name).get("base")}
+        best = _leader({name: score for name, score in scores.items() if name not in built_on})
+        if best is None and all(sum(scores[name][:3]) < ENOUGH for name in scores.keys() - built_on):
+            best = _leader({name: scores[name] for name in built_on})
+        if best is None:
             return None
+        by_keys, by_config, by_text, named = scores[best]
         how: Literal["keys", "config", "log"] = "keys" if by_keys else "config" if by_config else "log"
-        top = head(ranked[0])
+        top = head(best)
         why = {
-            "keys": f"keys {', '.join(named[:3])}" if named else f"keys of {top.get('extends', ranked[0])}",
+            "keys": f"keys {', '.join(named[:3])}" if named else f"keys of {top.get('extends', best)}",
             "config": "the names of its settings",
             "log": f"the log names {top['title']}",
         }[how]
         if by_text and how != "log":
             why += ", and the log names it"
-        chosen = Framework(ranked[0], top["title"], how=how, why=why)
+        chosen = Framework(best, top["title"], how=how, why=why)
     library = head(chosen.name)["library"]
     if chosen.version or chosen.at_least:
         return chosen
@@ -207,10 +226,14 @@ def _bounded(framework: Framework, keys: set[str], complete: bool) -> Framework:
 # ---------------------------------------------------------------- log keys
 
 
-def _plain(key: str) -> str:
-    # W&B's charts prefix the run's name, MLflow spells @ as _at_, notebook tables put spaces around slashes
+def _bare(key: str) -> str:
+    # W&B's charts prefix the run's name, notebook tables put spaces around slashes, ROLL says at the end how it reduced
     key = key[-LONGEST:].rsplit(" - ", 1)[-1].strip().replace(" / ", "/")
-    return re.sub(r"_at_(?=\d{1,6}(?:/|$))", "@", key)
+    return re.sub(r"(?<=.)@(?:sum|mean|max|min)$", "", key)
+
+
+def _plain(key: str) -> str:
+    return re.sub(r"_at_(?=\d{1,6}(?:/|$))", "@", _bare(key))  # MLflow spells @ as _at_
 
 
 def strip(key: str) -> tuple[str, Literal["train", "eval"]]:
@@ -233,7 +256,7 @@ _REWARD = re.compile(r"rewards?|scores?|return")
 _NO_SCORE = re.compile(
     r"len|lengths?|loss|losses|runtime|time|seconds?|samples|steps?|epoch|entropy|clip|clipped|ratio|std|var|variance"
     r"|kl|zero|frac|grad|norm|lr|tokens?|tools?|min|max|terminated|memory|truncated|count|freq|size|sampling|ppl"
-    r"|perplexity|num|format|turns|worst|maj|best"
+    r"|perplexity|num|format|turns|worst|maj|best|version|hist"
 )
 _HELD = ("heldout", "held_out", "held-out", "holdout", "hold_out", "test/", "test_")
 
@@ -275,7 +298,7 @@ def evaluation_rank(key: str, named: str | None = None) -> tuple[int, int, int] 
     right, plainly = any(map(_RIGHT.fullmatch, words)), any(map(_REWARD.fullmatch, words))
     held = low.startswith(_HELD) or any(word in low for word in _HELD[:5])
     val = low.startswith(("val/", "val_", "valid/", "validation/", "validation_")) and (right or plainly)
-    if not (held or val or low.startswith(("eval/", "eval_"))) or any(map(_NO_SCORE.fullmatch, words)):
+    if not (held or val or low.startswith(("eval/", "eval_", "eval-rollout/"))) or any(map(_NO_SCORE.fullmatch, words)):
         return None
     if held and right:
         return 1, 0, 0
@@ -319,17 +342,21 @@ def translate(key: str, framework: Framework | None, knobs: Mapping[str, Knob]) 
     A condition on a setting that is not in ``knobs`` counts as not met: the usual meaning holds. Without framework, and
     for keys its table lacks, the plain-words table answers with a rank that loses against any own key.
     """
-    whole = _plain(key)
+    whole, logged = _plain(key), _bare(key)  # pass_at_8 is pass@8 from MLflow, or a trainer's own spelling
     bare, scope = strip(key)
-    tables = [load(table_name(framework))]
+    tables = [table_of(framework)]
     if framework is not None and framework.name != "generic":
         tables.append(load("generic"))
+    if (mine := _mine(key, whole, bare, tables[0])) is not None:
+        row, part, form = mine
+        if row.evaluation or not (form == bare != whole and scope == "eval"):
+            return _decide(key, (row,), part or row.part or None, tables[0], framework, knobs, 0)
     score = evaluation_rank(key)
     for behind, table in enumerate(tables):
         words = re.sub(r"[\s\-]+", "_", bare.lower())
-        for form in dict.fromkeys((whole, bare) if table.name != "generic" else (bare, words)):
+        for form in dict.fromkeys((whole, logged, bare) if table.name != "generic" else (bare, words)):
             rows, part = _rows(table, form)
-            if rows and not (form != whole and scope == "eval"):
+            if rows and not (form not in (logged, whole) and scope == "eval"):
                 return _decide(key, rows, part, table, framework, knobs, 100 * behind)
         if scope == "train" and "/" not in bare and (rows := _by_last_word(table, bare)):
             return _decide(key, rows, None, table, framework, knobs, 100 * behind + 50)
@@ -346,6 +373,31 @@ def translate(key: str, framework: Framework | None, knobs: Mapping[str, Knob]) 
     if whole in metrics():
         return Meaning(whole, None, "metric", 1.0, "", "", "our own name of this metric", 300, key)
     return None
+
+
+def _mine(key: str, whole: str, bare: str, table: Table) -> tuple[MetricRow, str | None, str] | None:
+    """The row that the user wrote for a key, the part that it names, and the form of the key that it fits."""
+    for form in dict.fromkeys((key, whole, bare)) if table.own or table.own_families else ():
+        if form in table.own:
+            return table.own[form], None, form
+        for regex, row in table.own_families:
+            if hit := regex.fullmatch(form):
+                return row, hit.groupdict().get("name"), form
+    return None
+
+
+def is_own(key: str, framework: Framework | None) -> bool:
+    """Whether the user's own table names this key."""
+    return _mine(key, _plain(key), strip(key)[0], table_of(framework)) is not None
+
+
+def unused(keys: Iterable[str], framework: Framework | None) -> tuple[str, ...]:
+    """The keys of the user's own table that fit none of ``keys``, as after a slip of the pen."""
+    table = table_of(framework)
+    hits = [_mine(key, _plain(key), strip(key)[0], table) for key in keys]
+    used = {id(hit[0]) for hit in hits if hit is not None}
+    rows = [*table.own.values(), *(row for _, row in table.own_families)]
+    return tuple(row.key or row.pattern for row in rows if id(row) not in used)
 
 
 def _by_last_word(table: Table, bare: str) -> tuple[MetricRow, ...]:
@@ -383,13 +435,17 @@ def _decide(
 
 def nearest_keys(key: str, framework: Framework | None) -> tuple[str, ...]:
     """The known keys closest in spelling to an unknown one, best first."""
-    table = load(table_name(framework))
-    return nearest(strip(key)[0], [*table.exact, *(row.pattern for _, row in table.families)])
+    table = table_of(framework)
+    known = [*table.own, *table.exact, *(row.pattern for _, row in table.families)]
+    return nearest(strip(key)[0], known)
 
 
 def key_for(metric: str, framework: Framework | None) -> str | None:
     """The log key under which this framework writes a metric in this version; None when it does not write it."""
-    table = load(table_name(framework))
+    table = table_of(framework)
+    mine = [row for row in (*table.own.values(), *(row for _, row in table.own_families)) if row.name == metric]
+    if mine:
+        return mine[0].key or mine[0].pattern
     rows = [row for group in table.exact.values() for row in group] + [row for _, row in table.families]
     fitting = [
         row
@@ -407,7 +463,7 @@ def reached(framework: Framework | None, version: str) -> bool | None:
 
 def versions_of(framework: Framework | None) -> str:
     """The name of the package whose versions count: TRL for what is built on it."""
-    return _versions_of(load(table_name(framework)))
+    return _versions_of(table_of(framework))
 
 
 def _versions_of(table: Table) -> str:
@@ -416,4 +472,4 @@ def _versions_of(table: Table) -> str:
 
 def enable(metric: str, framework: Framework | None) -> tuple[str, str] | None:
     """(what to write, note) to make a metric appear in the log; None when no setting is known for it."""
-    return load(table_name(framework)).enables.get(metric)
+    return table_of(framework).enables.get(metric)

@@ -149,7 +149,7 @@ def remedy(id: str, framework: Framework | None = None) -> Remedy:
     The first setting decides whether the framework knows the remedy at all; further ones that it lacks are left out.
     """
     row = _found("remedies", id, "remedy")
-    table = load(table_name(framework))
+    table = table_of(framework)
     own = dict(table.remedies.get(id, {}))
     changes = {**row, **own}.get("set", {})
     turns = tuple(Turn(name, **(how if isinstance(how, dict) else {"to": how})) for name, how in changes.items())
@@ -186,6 +186,8 @@ class MetricRow:
     estimator: str = ""
     zero: str = ""
     note: str = ""
+    part: str = ""
+    """Name of the reward part or held-out set, where the key itself does not hold it."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,8 @@ class KnobRow:
     note: str = ""
     anywhere: bool = False
     """Set by the training script, not by the trainer: looked for under every framework."""
+    scale: float = 1.0
+    """What the run's number is multiplied by to be in our unit."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +235,11 @@ class Table:
     versions: tuple[Mapping[str, str], ...]
     enables: Mapping[str, tuple[str, str]]
     remedies: Mapping[str, Mapping[str, Any]]
+    own: Mapping[str, MetricRow] = field(default_factory=dict)
+    """Keys that a user named himself: they are looked up as written and win over every other row."""
+    own_families: tuple[tuple[re.Pattern[str], MetricRow], ...] = ()
+    step: str = ""
+    """The key that a user named as the training step."""
 
 
 @cache
@@ -244,9 +253,16 @@ def table_name(framework: Framework | None) -> str:
     return "generic" if framework is None else framework.name
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def table_of(framework: Framework | None) -> Table:
+    """The table in use: the user's own where the framework carries one, else that of its name."""
+    own = None if framework is None else framework.own
+    return own if isinstance(own, Table) else load(table_name(framework))
+
+
+def pattern(text: str) -> re.Pattern[str]:
     # {path} may hold slashes (a data source such as openai/gsm8k), {name} may not
     parts = {"{name}": "(?P<name>[^/]{1,150})", "{path}": "(?P<name>.{1,150}?)", "{n}": "(?P<n>[0-9]{1,6})"}
+    parts["{any}"] = "[^/]{1,150}"
     return re.compile("".join(parts.get(piece, re.escape(piece)) for piece in re.split(r"(\{\w+\})", text)))
 
 
@@ -261,7 +277,8 @@ def _knob_row(row: dict[str, Any]) -> KnobRow:
 def load(name: str) -> Table:
     """The table of a framework; raises ``UnknownName`` for others and ``BadTable`` for a row that breaks the form."""
     if name not in frameworks():
-        raise UnknownName("a framework", repr(name), nearest(name, frameworks()) or frameworks())
+        near = nearest(name, frameworks()) or frameworks()
+        raise UnknownName("a framework", repr(name), near, "rlclinic frameworks")
     raw = _toml(f"frameworks/{name}")
     parent = load(raw["extends"]) if "extends" in raw else None
     try:
@@ -277,7 +294,7 @@ def load(name: str) -> Table:
             exact[row.key] = (*exact.get(row.key, ()), row)
     for setting in spelled:
         settings[setting.name] = (*settings.get(setting.name, ()), setting)
-    families = tuple((_pattern(row.pattern), row) for row in rows if row.pattern)
+    families = tuple((pattern(row.pattern), row) for row in rows if row.pattern)
     return Table(
         name=name,
         title=raw["title"],

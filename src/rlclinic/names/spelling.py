@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from rlclinic.errors import UnknownName, nearest
 from rlclinic.model import Framework, Knob, Scalar
-from rlclinic.names.rows import LONGEST, KnobRow, frameworks, knobs, load, reached, release, table_name, within
+from rlclinic.names.rows import LONGEST, KnobRow, frameworks, knobs, load, reached, release, table_of, within
 
 MOST_VALUE = 1e15
 """Numbers of a configuration from which on they are no setting (ours: the largest real ones count tokens of a corpus)."""
@@ -41,7 +41,7 @@ def absent(knob: str, framework: Framework | None) -> str:
 def _rows(knob: str, framework: Framework | None) -> tuple[KnobRow, ...]:
     if knob not in knobs():
         raise UnknownName("a setting", repr(knob[:LONGEST]), nearest(knob, knobs()) or knobs())
-    return load(table_name(framework)).knobs.get(knob, ())
+    return table_of(framework).knobs.get(knob, ())
 
 
 def _as_before(row: KnobRow) -> KnobRow:
@@ -58,8 +58,8 @@ def write(knob: str, value: Scalar, framework: Framework | None, present: Mappin
     """
     row = spell(knob, framework)
     if row is None:
-        raise UnknownName(f"a setting that {load(table_name(framework)).title} has", repr(knob))
-    style = load(table_name(framework)).style
+        raise UnknownName(f"a setting that {table_of(framework).title} has", repr(knob))
+    style = table_of(framework).style
     if row.renamed and any(known.key in row.aliases[:1] for known in (present or {}).values() if known.name == knob):
         row = _as_before(row)
     own = _to_own(row, value)
@@ -81,7 +81,17 @@ def _standing(name: str, framework: Framework | None, present: Mapping[str, Knob
 
 
 def _to_own(row: KnobRow, value: Scalar) -> Scalar:
+    if row.scale != 1.0 and isinstance(value, (int, float)) and not isinstance(value, bool):
+        own = float(f"{value / row.scale:.6g}")
+        return int(own) if own.is_integer() and isinstance(value, int) else own
     return next((own for canonical, own in row.map.items() if canonical == value), value)
+
+
+def _to_canonical(row: KnobRow, value: Scalar) -> Scalar:
+    if row.scale == 1.0 or isinstance(value, (bool, str)) or value is None:
+        return value
+    scaled = float(f"{value * row.scale:.12g}")
+    return int(scaled) if scaled.is_integer() and isinstance(value, int) else scaled
 
 
 def _shown(value: Scalar, style: str) -> str:
@@ -147,7 +157,8 @@ def _coerce(value: object) -> Scalar:
     return float(text) if number else text
 
 
-def _flatten(config: Mapping[str, object]) -> dict[str, object]:
+def flatten(config: Mapping[str, object]) -> dict[str, object]:
+    """A nested configuration as dotted settings, without W&B's ``{"value": ...}`` wrappers."""
     flat: dict[str, object] = {}
     pile: list[tuple[str, object]] = [("", config)]
     while pile and len(flat) < 20_000:
@@ -165,7 +176,7 @@ _ASIDE = ("eval", "val", "validation", "test", "generation_config", "critic")
 
 def _settings(config: Mapping[str, object]) -> dict[str, object]:
     """Dotted settings, also without the one wrapper (``args``, ``training``) that people put around them."""
-    flat = _flatten(config)
+    flat = flatten(config)
     inner = {
         rest: value
         for name, value in flat.items()
@@ -196,7 +207,7 @@ def _read(row: KnobRow, settings: Mapping[str, object]) -> tuple[str, Scalar] | 
         if str(plain).lower() in known:
             return key, known[str(plain).lower()]
         if not (row.map and isinstance(plain, bool)):
-            return key, plain
+            return key, _to_canonical(row, plain)
     return None
 
 
@@ -208,7 +219,7 @@ def read_knobs(config: Mapping[str, object], framework: Framework | None, origin
     """
     settings = _settings(config)
     read: dict[str, Knob] = {}
-    table = load(table_name(framework)).knobs
+    table = table_of(framework).knobs
     scripts = {name: rows for name, rows in load("generic").knobs.items() if rows[0].anywhere}
     for name, rows in {**scripts, **table}.items():
         for row in rows:
@@ -225,11 +236,7 @@ def default_knobs(framework: Framework | None, known: Mapping[str, Knob] | None 
     Of use only with the whole configuration at hand: a run whose configuration was not seen may have set anything.
     """
     stands = dict(known or {})
-    rows = {
-        name: row
-        for name in load(table_name(framework)).knobs
-        if (row := spell(name, framework)) and name not in stands
-    }
+    rows = {name: row for name in table_of(framework).knobs if (row := spell(name, framework)) and name not in stands}
     for name, row in rows.items():
         if within(framework, row.since, row.until) and row.default is not None:
             stands[name] = Knob(name, row.default, row.key, "default")
