@@ -58,6 +58,9 @@ def _output_options(command: Any) -> Any:
 @click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
 @click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
 @click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
+@click.option(
+    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
+)
 @click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
 @click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
@@ -94,6 +97,7 @@ def diagnose(
     framework: str | None,
     configs: tuple[Path, ...],
     chosen_run: str | None,
+    own_names: Path | None,
     eval_key: str | None,
     limits: Path | None,
     only: str | None,
@@ -102,9 +106,10 @@ def diagnose(
     gpu_hour_price: float | None,
     saved: tuple[float, ...],
 ) -> None:
-    """Diagnose one run from its SOURCEs: log files, a directory, or - for standard input.
+    """Diagnose one run from its SOURCEs: log files, a directory, an address, or - for standard input.
 
     Several sources are one run (a log and its configuration, the parts of a resumed run) and are merged by step.
+    An address is wandb://ENTITY/PROJECT/RUN or mlflow://HOST:PORT/RUN_ID; nothing else is ever asked of a network.
 
     \b
     Exit codes: 0 ran; 1 findings at or above --fail-on; 2 could not run;
@@ -116,7 +121,7 @@ def diagnose(
 
     given = None if limits is None else read_limits(limits)
     with _busy(sources):
-        run = read(sources, framework=framework, config=configs, eval_key=eval_key, run=chosen_run)
+        run = read(sources, framework=framework, config=configs, eval_key=eval_key, run=chosen_run, names=own_names)
     run = run.told(gpus=gpus, checkpoints=saved)
     if until is not None:
         run = run.upto(until)
@@ -125,19 +130,24 @@ def diagnose(
     chosen = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
     if chosen is not None and not chosen:
         raise BadRequest("the names of checks after --only", repr(only), hint="rlclinic checks")
-    inputs = [Path(source) for source in sources if source != "-"] + [*configs, *([limits] if limits else [])]
+    given_files = [path for path in (limits, own_names) if path is not None]
+    inputs = [Path(source) for source in sources if source != "-"] + [*configs, *given_files]
     diagnosis = examine_run(run, only=chosen, limits=given, gpu_hour_price=gpu_hour_price)
     _deliver(diagnosis, form, output, force, fail_on, inputs)
 
 
 def _busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextManager[object]:
-    """A spinner on a terminal's standard error while logs of more than ``large`` bytes are read; else nothing."""
+    """A spinner on a terminal's standard error while an address or more than ``large`` bytes are read; else nothing."""
+    afar = [source for source in sources if "://" in source]
     size = sum(path.stat().st_size for source in sources if (path := Path(source)).is_file())
-    if size < large or sys.stderr is None or not sys.stderr.isatty():
+    if (size < large and not afar) or sys.stderr is None or not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
+    from rich.markup import escape
 
-    return Console(stderr=True).status(f"reading {size / 1e6:,.0f} MB ...")
+    return Console(stderr=True).status(
+        f"fetching {escape(afar[0])} ..." if afar else f"reading {size / 1e6:,.0f} MB ..."
+    )
 
 
 def _deliver(
@@ -198,6 +208,9 @@ def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] =
 @click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
 @click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
 @click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
+@click.option(
+    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
+)
 @click.option("--all", "everything", is_flag=True, help="Every change of every finding, not the first of each root.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--force", is_flag=True, help="Let -o replace an existing file.")
@@ -207,6 +220,7 @@ def prescribe(
     framework: str | None,
     configs: tuple[Path, ...],
     chosen_run: str | None,
+    own_names: Path | None,
     everything: bool,
     output: Path | None,
     force: bool,
@@ -217,18 +231,47 @@ def prescribe(
     from rlclinic.readers import read
 
     with _busy(sources):
-        run = read(sources, framework=framework, config=configs, run=chosen_run)
+        run = read(sources, framework=framework, config=configs, run=chosen_run, names=own_names)
     inputs = [Path(source) for source in sources if source != "-"]
     files = configurations(inputs, configs)
     text = patch(examine_run(run), form, everything=everything, configs=files)
-    _write(text, output, force, [*inputs, *configs, *(Path(source.path) for source in run.sources)])
+    own = [] if own_names is None else [own_names]
+    _write(text, output, force, [*inputs, *configs, *own, *(Path(source.path) for source in run.sources)])
+
+
+@cli.group("names")
+def own_names_group() -> None:
+    """Tables of your own names, for a loop that is not one of the known trainers (diagnose --names)."""
+
+
+@own_names_group.command()
+@click.argument("sources", nargs=-1, required=True, metavar="LOG...")
+@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer underneath, where it cannot be told.")
+@click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
+@click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+def suggest(
+    sources: tuple[str, ...],
+    framework: str | None,
+    configs: tuple[Path, ...],
+    chosen_run: str | None,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Draft a names file from LOG: every unknown key with what it may be; uncertain lines are comments."""
+    from rlclinic.suggest import suggest as drafted
+
+    with _busy(sources):
+        text = drafted(sources, framework=framework, config=configs, run=chosen_run)
+    _write(text, output, force, [*(Path(source) for source in sources if source != "-"), *configs])
 
 
 @cli.command()
 @click.argument("name")
 @click.option("--framework", metavar="NAME", help="Spell settings for this trainer.")
 def explain(name: str, framework: str | None) -> None:
-    """The page of a check, metric, knob or remedy."""
+    """The page of a check, metric, knob, remedy or framework."""
     from rlclinic.explain import page
 
     click.echo_via_pager(page(name, framework)) if sys.stdout.isatty() else click.echo(page(name, framework))
@@ -296,14 +339,24 @@ def demo(
 
 @cli.command()
 @click.argument("scenario")
-@click.option("--dialect", type=click.Choice(["trl", "verl"]), default="trl", show_default=True)
+@click.option(
+    "--dialect",
+    type=click.Choice(
+        [
+            *("trl", "verl", "openrlhf", "ms_swift", "unsloth", "llama_factory", "nemo_rl", "prime_rl", "skyrl"),
+            *("slime", "areal", "open_instruct", "tinker", "roll", "art", "torchforge", "rllm"),
+        ]
+    ),
+    default="trl",
+    show_default=True,
+    metavar="NAME",
+    help="Whose log to write: trl, verl or another framework of `rlclinic frameworks`.",
+)
 @click.option(
     "--form",
     "layout",
-    type=click.Choice(["jsonl", "trainer_state", "console", "console5"]),
-    default="jsonl",
-    show_default=True,
-    help="console5: as Transformers 5 prints, numbers as strings.",
+    metavar="FORM",
+    help="jsonl, trainer_state, console, ...; else the first that it writes. console5: as Transformers 5 prints.",
 )
 @click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--log-every", default=1, show_default=True, type=click.IntRange(1, 10_000))
@@ -316,7 +369,7 @@ def demo(
 def simulate(
     scenario: str,
     dialect: str,
-    layout: str,
+    layout: str | None,
     steps: int,
     log_every: int,
     seed: int,

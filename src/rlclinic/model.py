@@ -127,6 +127,8 @@ class Framework:
     below: str | None = None
     how: Literal["keys", "config", "log", "given"] = "keys"
     why: str = ""
+    own: object = field(default=None, repr=False, compare=False)
+    """The user's own table of names (a ``names.Table``) where one was given; it stands before that of ``name``."""
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,11 @@ class Run:
         """The value of a numeric setting as a float; None when unknown or not a number."""
         value = self.knob(name)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    @property
+    def thinned(self) -> str:
+        """What a source says that shows only some points of its curves, or means of several; empty when none does."""
+        return next((warn.says for warn in self.warnings if warn.code == "downsampled"), "")
 
     def paired(self, first: str, second: str) -> tuple[Floats, Floats, Floats]:
         """(steps, first, second) at the steps where both metrics are logged and finite; empty arrays when there are none."""

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from rlclinic import names
 from rlclinic.model import Change, Diagnosis, Finding, Prescription, Severity
-from rlclinic.readers.rundir import is_config
+from rlclinic.readers.roles import is_config
 from rlclinic.report.blocks import plain
 
 if sys.version_info >= (3, 11):
@@ -48,7 +48,7 @@ def patch(diagnosis: Diagnosis, form: Form, *, everything: bool = False, configs
     comments = _comments(diagnosis, steps)
     if not ready:
         return "\n".join((*comments, "# no setting to change")) + "\n"
-    style = names.load(names.table_name(diagnosis.run.framework)).style
+    style = names.table_of(diagnosis.run.framework).style
     if form == "args":
         body, left = _args(ready, style)
     elif form == "yaml":

@@ -18,7 +18,7 @@ from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
 
 REPEATS = ("duplicated_steps", "duplicated_rows", "stale_rows", "restarted", "several_attempts", "out_of_order")
-UNKNOWN = ("rows_without_step", "steps_do_not_move", "row_order")
+UNKNOWN = ("rows_without_step", "steps_do_not_move", "row_order", "downsampled")
 """Warnings of the reader after which the rows are counted instead: a hole could not be seen."""
 
 
@@ -40,7 +40,8 @@ def duplicated_or_missing_steps(run: Run, limits: Limits) -> Answer:
     parts += [warn.says for warn in told[:2]]
     if len(told) > 2:
         parts.append(f"and {len(told) - 2} more remarks of this kind")
-    unread = " (the log states no step, so that holes cannot be seen)" if counted else ""
+    lack = "shows only some of its steps" if run.thinned else "states no step"
+    unread = f" (the log {lack}, so that holes cannot be seen)" if counted else ""
     return Finding(
         severity=severity,
         says="; ".join(parts) if parts else f"{len(steps)} rows lie {pace:g} steps apart, each once{unread}",

@@ -29,6 +29,8 @@ def grad_spikes(run: Run, limits: Limits) -> Answer:
     enormous = norm.values > limits.at("huge", Severity.WARNING)
     if enormous.sum() >= 2:
         return _enormous(norm, enormous, limits)
+    if run.thinned:
+        return Unexamined((), f"single steps cannot be told in this source: {run.thinned}")
     kept = (norm.values > 0) & (norm.steps > settled_from(norm.steps, run.number("warmup_steps") or 0.0))
     steps, values = norm.steps[kept], norm.values[kept]
     if len(norm) < 10:

@@ -26,6 +26,8 @@ def kl_spike(run: Run, limits: Limits) -> Answer:
         column, floor, unit = run["kl.ref_seq_sum"], limits["per_answer"], "per answer"
     if column.status == "structural_zero":
         return NotApplicable(column.because)
+    if run.thinned:
+        return Unexamined((), f"single steps cannot be told in this source: {run.thinned}")
     kl = column.finite
     kept = kl.steps > settled_from(kl.steps, run.number("warmup_steps") or 0.0)
     steps, values = kl.steps[kept], kl.values[kept]

@@ -23,7 +23,7 @@ from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 EMPTY_AVERAGE = ("length.terminated.", "agent.", "length.correct.", "length.incorrect.", "mask.", "mismatch.masked")
 """Averages that are NaN when there was nothing to average; a NaN there is no fault."""
 STOPPED = 3  # rows from which an absence up to the end is called lasting (ours)
-FILTERING = ("trl", "unsloth", "ms_swift")
+FILTERING = ("trl", "unsloth", "ms_swift", "hf_trainer", "llama_factory")
 WOULD_SHOW = {
     "kept": ", and this form of log would show them",
     "null": "; this form of log writes null for them, and there is none in place of a number",

@@ -229,7 +229,12 @@ def _knob_row(key: str, row: dict[str, Any], path: str) -> KnobRow:
     where = f"{path}: [settings] {_quoted(key)}"
     name = row["setting"].strip()
     if name not in knobs():
-        raise UnknownName("a setting", f"{where} = {name!r}", _alike(name, knobs()), "docs/knobs.md lists them")
+        raise UnknownName(
+            "a setting",
+            f"{where} = {name!r}",
+            _alike(name, knobs()),
+            "rlclinic explain learning_rate, or docs/knobs.md for all",
+        )
     scale = _scale(row, where)
     if scale != 1.0 and knob(name).kind not in ("int", "float"):
         raise BadTable("scale only beside a number", f"{where}: {name} is a {knob(name).kind}")

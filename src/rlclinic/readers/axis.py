@@ -15,6 +15,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 STEP_KEYS = (
     "step",
+    "training_step",
     "global_step",
     "train/global_step",
     "training/global_step",
@@ -27,8 +28,12 @@ STEP_KEYS = (
     "rollout_id",
     "train/step",
     "rollout/step",
+    "progress/batch",
 )
 """Keys that hold the step, best first."""
+
+TRAINERS = ("train/global_step", "training/global_step", "trainer/global_step", "global_step/max_steps")
+"""Those of them that only a trainer writes; beside them a tracker's own counter (``_step``, Trackio's) counts log calls."""
 
 STANDING = 5
 """Rows beyond which a counter that stays where it is is no counter (ours: a step may be logged in a few pieces)."""
@@ -48,7 +53,15 @@ class Series:
 
 
 def stated(series: Mapping[str, Series], count: int, given: Floats) -> tuple[Floats, str, tuple[str, ...]]:
-    """The step of every row as stated beside or inside the rows; an empty source when nothing states it."""
+    """The step of every row as stated beside or inside the rows; an empty source when nothing states it.
+
+    The trainer's own count wins over that of a tracker, also where only the rows of the trainer hold it: rows between
+    two of them (profiling, system statistics) were logged on the way to the later one.
+    """
+    for key in TRAINERS:
+        one = series.get(key)
+        if one is not None and not _stands(one) and _speaks_for(one, series):
+            return _carried(one, evaluated(series, count), count), key, (key,)
     if count and np.isfinite(given).sum() * 2 >= count:
         return given.copy(), "step", ()
     best: tuple[int, str] | None = None
@@ -68,6 +81,31 @@ def stated(series: Mapping[str, Series], count: int, given: Floats) -> tuple[Flo
     chosen = series[best[1]]
     axis[chosen.rows] = chosen.values
     return axis, best[1], (best[1],)
+
+
+def _speaks_for(counter: Series, series: Mapping[str, Series]) -> bool:
+    """True when most keys of the log appear in rows that hold this counter, so that it is not that of a by-stander."""
+    others = [one for key, one in series.items() if key not in STEP_KEYS and not key.startswith("_") and len(one.rows)]
+    beside = sum(bool(np.isin(one.rows[:64], counter.rows).any()) for one in others)
+    return len(counter.rows) > 0 and beside * 2 >= len(others)
+
+
+def _carried(counter: Series, aside: IntArray, count: int) -> Floats:
+    """The counter for every row: of rows between two counted ones that of the later, of evaluations and the last rows
+    that of the one before."""
+    known = np.flatnonzero(np.isfinite(counter.values))
+    if not len(known):
+        return np.full(count, np.nan)
+    rows, values = counter.rows[known], counter.values[known]
+    places = np.arange(count)
+    after = np.searchsorted(rows, places)
+    before = np.searchsorted(rows, places, side="right") - 1
+    # Where the counter falls back a new start lies between; rows there belong to it.
+    chosen = np.minimum(after, len(rows) - 1)
+    held_out = np.zeros(count, dtype=bool)
+    held_out[aside] = True
+    chosen = np.where(held_out & (before >= 0), before, chosen)
+    return np.asarray(values[chosen], dtype=np.float64)
 
 
 def _stands(one: Series) -> bool:

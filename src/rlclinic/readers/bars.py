@@ -16,7 +16,10 @@ PLAIN_BAR = re.compile(
     r"\s{0,8}(?:[A-Za-z][\w ]{0,60}:)?\s{0,4}\d{1,3}%\|[^|={}\n]{0,400}\|\s{0,4}\d{1,9}/\d{1,9}\s?\[[^\]=\n]{0,80}\]?\s*"
 )
 """A piece of text that is one progress bar and holds no setting, no metric and no error."""
-_TRAINING_BAR = r"(?i)(?:train\w*|progress|training progress|episode|epoch|steps?|iter\w*)?[\s:\d/\[\]]*"
+_TRAINING_BAR = (
+    r"(?i)(?:train\w*|progress|training progress|training batches processed|episode|epoch|steps?|iter\w*)?"
+    r"[\s:\d/\[\]]*"
+)
 
 
 class Bars:

@@ -7,6 +7,8 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from rlclinic.errors import CannotRead
 from rlclinic.readers.tokens import number
@@ -23,12 +25,30 @@ SETTINGS = 5_000
 VALUE_LENGTH = 2_000
 """Longest text value kept (ours)."""
 
+FIELDS = 500
+"""Most lines of a printed configuration object (ours: TRL's has about 200)."""
+OUTLINE = 10
+"""Least lines of a configuration printed as YAML (ours: shorter nested lists are mostly something else)."""
+
 # Patterns are kept as text: re compiles each at its first use, so a log in JSON pays for none of them.
 _FLAG = r"(?s)--([A-Za-z][\w.-]{1,120})(?:=(.*))?"
 _OVERRIDE = r"(?s)\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)=(.*)"
 _LABEL = r"([A-Za-z_][\w.]{1,120})\s*[:=]\s*(\S.{0,500})"
-_TOKEN = r"'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"\[\],]+(?:=(?:\[[^\]\n]*\]|'[^'\n]*'|\"[^\"\n]*\"))?|,"
-_CALL = r"\b(?:\w*(?:GRPO|PPO|RLOO|DPO|ORPO|KTO|SFT|Online\w*|Training)(?:Config|Arguments|Argument))\("
+_TOKEN = (
+    r"[^\s'\"\[\],=]+=(?:\[[^\]\n]*\]|'[^'\n]*'|\"[^\"\n]*\")"
+    r"|'[^'\n]*'|\"[^\"\n]*\"|[^\s'\"\[\],]+(?:=(?:\[[^\]\n]*\]|'[^'\n]*'|\"[^\"\n]*\"))?|,"
+)
+_PLAIN = r"(?s)([A-Za-z_]\w{1,80})=(.*)"
+_CALL = (
+    r"\b(?:\w*(?:GRPO|PPO|RLOO|DPO|ORPO|KTO|SFT|Online\w*|Training|Script)(?:Config|Arguments|Argument)|(?:argparse\.)?Namespace"
+    r"|\w{0,60}Args)\("
+)
+_FIELD = r"\s*([A-Za-z_]\w{0,80})\s*=\s*(\S.{0,500}?),?\s*"
+_COMMAND = r"(?:\.py|\s-m\s+[\w.]+|\b(?:swift|llamafactory-cli|trl|openrlhf)\b\s+\w+)(?=\s)"
+_SERVES = r"\b(?:vllm-serve|vllm\s+serve|sglang\.launch_server|lm_eval|evaluate\w*\.py|eval\w*\.py|pip\s+install)\b"
+_ASSIGNED = r"(?:export\s+|declare\s+|local\s+)?([A-Za-z_]\w{0,80})=(\S.{0,500}|)"
+_VARIABLE = r"\$(?:\{([A-Za-z_]\w{0,80})(?::?-([^}]{0,200}))?\}|([A-Za-z_]\w{0,80}))"
+_INDENTED = r"( {0,40})([A-Za-z_][\w.]{0,120}):(?: +(\S.{0,500}))?"
 _ARGUMENT = r"([A-Za-z_]\w{1,80})\s*=\s*('[^'\n]*'|\"[^\"\n]*\"|\[[^\[\]\n]*\]|[^\s,()\[\]]+)"
 
 _LIBRARIES = (
@@ -51,7 +71,7 @@ _BATCH = r"Batch size per device = ([\d,]{1,8}) \| Gradient accumulation steps =
 _TROUBLE = r"[Ee]rror|[Ee]xception|imeout|emory|Segm|SIG|exits|Traceback|Interrupt|Exit"
 _DOTTED = r"[A-Za-z].{0,12}\d\.\d"
 _FACT = r"GPU|NVIDIA|[Mm]odel|base"
-_GIVEN = r"(?:^|[\s'\"])--[a-z]|(?:^|[\s'\"+])[a-z_]+\.[a-z_.]+="
+_GIVEN = r"(?:^|[\s'\"])--[a-z]|(?:^|[\s'\"+])[a-z_]+\.[a-z_.]+=|\.py\s"
 _SAME = {
     "pytorch": "torch",
     "swift": "ms-swift",
@@ -76,7 +96,20 @@ def read_config(path: Path) -> dict[str, object]:
     if b"\0" in data[:4096]:
         raise CannotRead("a configuration file", f"{path}: not text")
     text = data.decode("utf-8-sig", errors="replace")
+    if path.suffix.lower() in (".sh", ".slurm", ".sbatch", ".bash"):
+        if settings := from_script(text):
+            return settings
+        raise CannotRead("a configuration file", f"{path}: a script that starts no training with settings")
     nested, trouble = _structured(text)
+    if isinstance(nested, dict):
+        started = nested.get("args")
+        if isinstance(started, list) and "program" in nested:  # wandb-metadata.json
+            words = [_quoted(str(one)) for one in started[:SETTINGS]]
+            nested, text = None, f"run.py {' '.join(words)}"
+        elif {"model_type", "architectures"} <= nested.keys() and "learning_rate" not in nested:
+            raise CannotRead("a configuration file", f"{path}: that of the model, not of the training")
+    elif isinstance(nested, list):  # overrides of Hydra
+        nested, text = None, "\n".join(one for one in nested[:SETTINGS] if isinstance(one, str))
     structured = path.suffix.lower() in (".yaml", ".yml", ".json")
     settings = flat_settings(nested)
     if not settings and not (trouble and structured):
@@ -119,13 +152,37 @@ def _structured(text: str) -> tuple[object, str]:
     try:
         if "*" in text and "&" in text and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
             return None, trouble or "YAML with aliases (&name and *name), which are not followed"
-        loaded = yaml.safe_load(text)
+        loaded = yaml.load(text, Loader=_tagless(yaml))
     except yaml.MarkedYAMLError as error:
         where = "" if error.problem_mark is None else f" at line {error.problem_mark.line + 1}"
         return None, trouble or f"broken YAML{where}: {error.problem or 'it cannot be parsed'}"
     except (yaml.YAMLError, ValueError, RecursionError):
         return None, trouble or "broken YAML: characters, numbers or nesting that cannot be read"
-    return (loaded, "") if isinstance(loaded, dict) else (None, trouble)
+    listed = isinstance(loaded, list) and all(isinstance(one, str) and "=" in one for one in loaded)
+    return (loaded, "") if isinstance(loaded, dict) or listed else (None, trouble)
+
+
+def _tagless(yaml: ModuleType) -> Any:
+    """A safe loader that reads what a tag of a program stands before (``!dataclass:Args``, ``!!python/tuple``) as if it
+    stood alone; nothing is ever constructed from a tag."""
+
+    class Tagless(yaml.SafeLoader):  # type: ignore[misc, name-defined]
+        pass
+
+    def plain(loader: Any, _: str, node: Any) -> object:
+        if isinstance(node, yaml.MappingNode):
+            return loader.construct_mapping(node, deep=True)
+        if isinstance(node, yaml.SequenceNode):
+            return loader.construct_sequence(node, deep=True)
+        return loader.construct_scalar(node)
+
+    for prefix in ("!", "tag:yaml.org,2002:python/"):
+        Tagless.add_multi_constructor(prefix, plain)
+    return Tagless
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'" if re.search(r"\s", text) and "'" not in text else text
 
 
 def flat_settings(nested: object) -> dict[str, object]:
@@ -142,6 +199,8 @@ def _walk(nested: object, prefix: str, depth: int) -> Iterator[tuple[str, object
     if not isinstance(nested, Mapping) or depth > 12:
         return
     for name, value in nested.items():
+        if prefix == "" and str(name).startswith("_wandb"):
+            continue  # what the client of W&B writes about itself
         key = f"{prefix}{name}"[:VALUE_LENGTH]
         if isinstance(value, Mapping) and "value" in value and set(value) <= {"value", "desc", "sort"}:
             value = value["value"]
@@ -158,10 +217,12 @@ def setting(text: str) -> object:
     token = text.strip()[:VALUE_LENGTH]
     if len(token) > 1 and token[0] == token[-1] and token[0] in "'\"":
         token = token[1:-1]
+        if token[:1].isalpha() and token.lower() not in ("true", "false"):
+            return token
     lowered = token.lower()
     if lowered in ("true", "false"):
         return lowered == "true"
-    if lowered in ("none", "null", "~"):
+    if token != "none" and lowered in ("none", "null", "~"):  # "none" is a choice of many settings (scale_rewards)
         return None
     if token.isascii() and token.lstrip("+-").isdigit() and len(token) < 19:
         return int(token)
@@ -187,12 +248,13 @@ def arguments(text: str, labels: bool = False) -> dict[str, object]:
         if labels and "--" not in line and (label := re.fullmatch(_LABEL, line)) and not re.fullmatch(_OVERRIDE, line):
             settings[label[1]] = setting(label[2])
             continue
-        _from_tokens(line, settings)
+        _from_tokens(line, settings, files=labels)
     return settings
 
 
-def _from_tokens(line: str, settings: dict[str, object]) -> None:
+def _from_tokens(line: str, settings: dict[str, object], files: bool = False) -> None:
     name: str | None = None
+    command = re.search(_COMMAND, line)
     values: list[object] = []
 
     def close() -> None:
@@ -216,6 +278,8 @@ def _from_tokens(line: str, settings: dict[str, object]) -> None:
                 name = None
             continue
         override = re.fullmatch(_OVERRIDE, bare)
+        if override is None and (files or (command is not None and found.start() >= command.end())):
+            override = re.fullmatch(_PLAIN, bare)
         if override:
             close()
             name = None
@@ -223,6 +287,38 @@ def _from_tokens(line: str, settings: dict[str, object]) -> None:
         elif name is not None and len(values) < 50:
             values.append(setting(bare))
     close()
+
+
+def from_script(text: str) -> dict[str, object]:
+    """The settings that a shell script gives to the training it starts; empty when it starts none, or several.
+
+    Variables are put in where the script itself sets them; a value that still hangs on one is left out.
+    """
+    known: dict[str, str] = {}
+    started: list[dict[str, object]] = []
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[3]
+        return known.get(name, found[2] if found[2] is not None else found[0])
+
+    for line in re.sub(r"\\[ \t]*\r?\n", " ", text[:FILE_LIMIT]).splitlines()[:10_000]:
+        line = line.strip()[:20_000]
+        if not line or line[0] == "#":
+            continue
+        line = re.sub(_VARIABLE, value, line)
+        if assigned := re.fullmatch(_ASSIGNED, line):
+            held = assigned[2].strip()
+            known[assigned[1]] = held[1:-1] if len(held) > 1 and held[0] == held[-1] and held[0] in "'\"" else held
+            continue
+        command = re.search(_COMMAND, line)
+        if command is None or re.search(_SERVES, line):
+            continue
+        settings: dict[str, object] = {}
+        _from_tokens(f"run.py {line[command.end() :]}", settings)
+        settings = {key: held for key, held in settings.items() if not (isinstance(held, str) and "$" in held)}
+        if settings:
+            started.append(settings)
+    return started[0] if len(started) == 1 else {}
 
 
 def from_call(text: str) -> dict[str, object]:
@@ -257,6 +353,8 @@ class Surroundings:
         self.planned: int | None = None
         self.ending = ""
         self._traceback = False
+        self._fields = 0
+        self._outline: list[tuple[int, str, str]] = []
 
     @property
     def spacing(self) -> float | None:
@@ -268,15 +366,21 @@ class Surroundings:
         return None
 
     def went_on(self) -> None:
-        """A metric row followed, so no error seen so far ended the run."""
+        """A metric row followed, so no error seen so far ended the run, and a printed configuration is over."""
         self.ending, self._traceback = "", False
+        if self._outline:
+            self._indented("")
 
     def take(self, text: str) -> None:
         """Look through one line that holds no metric."""
         if self._traceback or re.search(_TROUBLE, text):
             self._error(text)
-        if "=" in text or ":" in text or "--" in text:
+        if self._fields:
+            self._field(text)
+        if "=" in text or ":" in text or "--" in text or text.rstrip()[-1:] == "(":
             self._settings_in(text[:20_000])
+        if self._outline or text.rstrip()[-1:] == ":":
+            self._indented(text)
         if re.search(_FACT, text[:1_000]):
             for name, pattern in (("hardware", _GPU), ("gpus", _GPUS), ("model", _MODEL)):
                 found = re.search(pattern, text[:1_000])
@@ -303,11 +407,42 @@ class Surroundings:
             start = max(0, fatal.start() - 60)
             self.ending = text[start : start + 200].strip()
 
+    def _field(self, text: str) -> None:
+        """One line of a configuration object printed over several lines (``TrainingArguments(``, then ``beta=0.04,``)."""
+        found = re.fullmatch(_FIELD, text) if len(text) < 1_000 else None
+        self._fields = 0 if text.strip().startswith(")") else self._fields - 1
+        if found:
+            self.settings({found[1]: setting(found[2])})
+
+    def _indented(self, text: str) -> None:
+        """Gather a configuration printed as YAML; it counts once it is long and nested, as no table of metrics is."""
+        found = re.fullmatch(_INDENTED, text.rstrip()) if len(text) < 700 and ":" in text else None
+        if found and len(self._outline) < SETTINGS:
+            self._outline.append((len(found[1]), found[2], found[3] or ""))
+            return
+        outline, self._outline = self._outline, []
+        if len(outline) < OUTLINE:
+            return
+        path: list[tuple[int, str]] = []
+        settings: dict[str, object] = {}
+        for (depth, name, value), after in zip(outline, [*outline[1:], (0, "", "")], strict=True):
+            while path and path[-1][0] >= depth:
+                path.pop()
+            if value:
+                if path:
+                    settings[".".join([*(one for _, one in path), name])] = setting(value)
+            elif after[0] > depth:
+                path.append((depth, name))
+        if len(settings) * 2 >= OUTLINE:
+            self.settings(settings)
+
     def _settings_in(self, text: str) -> None:
         if re.search(_GIVEN, text):
             self.settings(arguments(text))
-        if "Config(" in text or "Arguments(" in text:
+        if "Config(" in text or "Arguments(" in text or "Namespace(" in text or "Args(" in text:
             self.settings(from_call(text))
+            if re.search(rf"{_CALL}\s*$", text):
+                self._fields = FIELDS
         batch = re.search(_BATCH, text)
         if batch:
             sizes = (int(part.replace(",", "") or 0) for part in batch.groups())

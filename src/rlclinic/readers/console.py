@@ -10,12 +10,18 @@ from dataclasses import replace
 from rlclinic.model import SHORT, Warn
 from rlclinic.readers.bars import PLAIN_BAR, Bars
 from rlclinic.readers.config import Surroundings, flat_settings, setting
+from rlclinic.readers.gather import Counters, Gathered
+from rlclinic.readers.layouts import Layouts
 from rlclinic.readers.literal import PAIRS, Scan, scan
+from rlclinic.readers.postfix import Postfixes
 from rlclinic.readers.rows import Log, Rows
-from rlclinic.readers.tokens import Printed, decimals, metric_like, number
+from rlclinic.readers.tokens import Printed, metric_like, number
+from rlclinic.readers.verl import StepLines
 
 OPEN_LINES = 3_000
 """Most physical lines of one printed dictionary (ours: a resolved verl configuration prints about 500)."""
+SPEAKERS = 16
+"""Most processes whose unfinished dictionaries are kept apart (ours)."""
 FAILURES = 50
 """Most braces of one physical line that may turn out to open no dictionary before the rest is left (ours)."""
 REMEMBERED = 5_000
@@ -26,13 +32,16 @@ _ANSI = re.compile(
     r"\x1b\[[0-9;?]{0,40}[ -/]?[@-~]|\x1b\][^\x07\x1b]{0,300}\x07|\[\d{1,2}(?:;\d{1,3}){0,4}m(?![\w\]:])|\x1b"
 )
 _PREFIX = r"\s{0,8}(?:\([^()]{0,80}pid=\d{1,9}[^()]{0,60}\)|\[rank\d{1,5}\]:?|\[default\d{1,5}\]:) ?"
+_SOURCE = _PREFIX + r"|\((?:raylet|autoscaler|gcs_server)\b[^()]{0,60}\)"
 _OPENING = re.compile(r"\{\s{0,40}['\"][A-Za-z_]|\{\s*$")
 _BARE_PAIRS = r"""(?:'[^'"{}\n:]{1,200}'|"[^'"{}\n:]{1,200}")\s?:\s?['"]?[-+.\dniN]"""
-_LABEL = r"(?i)(perf|step|rollout|eval|iter|iteration|metrics_tag)\s{0,2}[:#]?\s{0,2}(\d{1,9})?\s{0,2}[:=-]?\s{0,4}$"
-_VERL = re.compile(r"\bstep:(-?\d{1,12})\s+-\s+")
-_CONTINUES = r"[\w/@.%()+:-]{0,200}(?:\s-\s[^:\n]{1,200}:[^\s:]{1,100}){1,2000}(?:\s-\s?)?[^\s]{0,200}\s*"
-_FRAGMENT = r"[\w/@.:+()-]{1,200}"
-_SCALED = r"(.{1,190})\((\d(?:\.\d{1,6})?e[+-]?\d{1,3})\)"
+_LABEL = r"(?i)(perf|step|rollout|eval|passrate|iter|iteration)\s{0,2}[:#]?\s{0,2}(\d{1,9})\s{0,2}[:=-]?\s{0,4}$"
+_LABEL_ALONE = r"(?:^|[\s\]-])Step (\d{1,9}): ?$"
+_FINAL = " validation metrics:"
+_EVALUATED = r"global_step (\d{1,9}), eval_metrics: ?$"
+_OWNED = ("eval", "rollout/", "train/", "perf/", "passrate/")
+"""How keys begin that a label such as ``perf 3:`` may stand before."""
+_QUOTED_LINE = r"""\s{0,4}\(?(["'])(.{1,4000})\1\)?\s{0,2}"""
 _COUNTED = r"(?i)(?:^|[\s\]])(?:Iter|Iteration|Step|Epoch|Update)\s{1,3}(\d{1,9})(?:\s?/\s?\d{1,9})?\s{0,3}[:|]"
 _NAMED = (
     r"(?i)\s*([A-Za-z][\w./@ -]{0,120}?)[\s:=]{1,3}"
@@ -44,6 +53,15 @@ _PROSE = (
     r"([-+]?\d[\d.]{0,30}(?:e[-+]?\d{1,3})?)(?=\s|$)"
 )
 _SUMMARY = r"wandb:\s+([A-Za-z_][\w./@-]{0,190}) +([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf|NaN|Infinity))\s*$"
+_KEPT = frozenset(
+    ["verl", "labelled dict", "areal", "open-instruct", "nemo-rl", "torchforge", "prime-rl", "tinker", "progress bar"]
+)
+"""Styles whose writers print NaN and infinities as they are (Python's formats do; read in their sources)."""
+_SUBSETS = {
+    "nemo-rl": "its TensorBoard or W&B log",
+    "prime-rl": "metrics.jsonl or its W&B log",
+}
+"""Styles that show a part of the metrics, and where the others are."""
 _CONFIG_KEYS = frozenset(
     [
         "per_device_train_batch_size",
@@ -57,6 +75,10 @@ _CONFIG_KEYS = frozenset(
         "train_batch_size",
         "n_samples_per_prompt",
         "adv_estimator",
+        "grpo",
+        "loss_fn",
+        "checkpointing",
+        "algorithm",
     ]
 )
 
@@ -73,6 +95,14 @@ def plain(text: str) -> str:
     return text[: text.index("[repeated")].rstrip() if "[repeated" in text and "across cluster]" in text else text
 
 
+def _source(text: str) -> str:
+    """The process that wrote a raw line, as its prefix names it; empty without a prefix."""
+    if "(" not in text[:40] and "[" not in text[:40]:
+        return ""
+    found = re.match(_SOURCE, _ANSI.sub("", text[:400]))
+    return found[0].strip() if found else ""
+
+
 class Console:
     """Takes the lines of a text in order (``feed``) and gives the log they hold (``close``)."""
 
@@ -83,14 +113,23 @@ class Console:
         self.text_lines = 0
         self.cut = False
         self._style = ""
-        self._label = ""
         self._open: list[str] = []
-        self._open_label: float | None = None
+        self._open_label: tuple[str, float] | None = None
+        self._open_source = ""
+        self._aside: dict[str, tuple[list[str], tuple[str, float] | None, int, int]] = {}
+        self._alone: tuple[float, str] | None = None
+        self._quoted = False
+        self._tail = ""
+        self._raw = ""
+        self._found = False
+        self._gathered = Gathered(self.rows)
+        self._counters = Counters(self._gathered)
+        self._layouts = Layouts(self._emit)
         self._depth = 0
         self._next_scan = 0
-        self._verl: list[str] = []
-        self._verl_step = 0.0
+        self._verl = StepLines()
         self.bars = Bars()
+        self._postfixes = Postfixes()
         self._summary: dict[str, object] = {}
         self._loop: list[dict[str, object]] = []
         self._prose: dict[str, object] = {}
@@ -105,42 +144,66 @@ class Console:
         """One physical line without its newline; ``ended`` is False when the text stops inside it."""
         pieces = line.rstrip("\r").split("\r")
         for place, piece in enumerate(pieces):
+            self._raw = piece
+            if (self._open or self._aside) and (source := _source(piece)) and source != self._open_source:
+                self._turn_to(source)
             self._piece(plain(piece), ended or place + 1 < len(pieces))
 
+    def _turn_to(self, source: str) -> None:
+        """A line of another process: what the last one has not yet closed waits until it speaks again."""
+        if self._open and len(self._aside) < SPEAKERS:
+            self._aside[self._open_source] = self._open, self._open_label, self._depth, self._next_scan
+            self._open = []
+        if not self._open and source in self._aside:
+            self._open, self._open_label, self._depth, self._next_scan = self._aside.pop(source)
+        self._open_source = source
+
     def _piece(self, text: str, ended: bool) -> None:
-        if self._verl and self._continues(text):
-            self._verl.append(text.rstrip("\n"))
+        if self._quoted or _FINAL in text:
+            text = self._unquoted(text)
+        if self._verl.go_on(text):
             if not ended:
                 self._close_verl(cut=True)
             return
         self._close_verl(cut=False)
         if self._open:
-            fresh = text[:1] == "{" or text.startswith("Traceback") or _VERL.search(text) is not None
+            fresh = text[:1] == "{" or text.startswith("Traceback") or self._verl.begins(text)
             if not fresh:
                 self._extend(text)
                 return
             self._abandon()
         if not text:
             return
+        source = _source(self._raw) if self._alone is not None else ""
+        alone = self._alone[0] if self._alone is not None and source in ("", self._alone[1]) else None
+        self._alone = self._alone if self._alone is not None and alone is None else None
         if "%|" in text and "{" not in text and PLAIN_BAR.fullmatch(text):
             self.bars.take(text, self.rows.rows)
             self.text_lines += 1
             return
-        verl = _VERL.search(text) if "step:" in text else None
-        if verl:
-            self._verl_step = float(verl[1])
-            self._verl = [text[verl.end() :]]
+        if self._verl.begin(text):
             if not ended:
                 self._close_verl(cut=True)
+            return
+        if self._layouts.take(text, ended):
+            if self._layouts.traceback:
+                self._layouts.traceback = False
+                self.told.take("Traceback (most recent call last)")
+            return
+        tail, self._tail = self._tail, text
+        if text.endswith((":", ": ")) and (begun := re.search(_LABEL_ALONE, text if "Step " in text else tail + text)):
+            self._alone = float(begun[1]), _source(self._raw)
+            self._around(text)
             return
         place = failures = 0
         while failures < FAILURES and (opening := _OPENING.search(text, place)) is not None:
             before = text[place : opening.start()]
             self._around(before)
-            label = self._labelled(before)
+            label = self._labelled(before) if alone is None or before.strip() else ("alone", alone)
             found = scan(text, opening.start() + 1)
             if found.state == "open":
                 self._open, self._open_label = [text[opening.start() + 1 :]], label
+                self._open_source = _source(self._raw)
                 self._depth = 1 + self._open[0].count("{") - self._open[0].count("}")
                 self._next_scan = 2
                 return
@@ -195,16 +258,23 @@ class Console:
             if line.strip():
                 self._piece(line, True)
 
-    def _labelled(self, before: str) -> float | None:
-        """The step named directly before a dictionary (``Global step 12: {``), if any."""
-        tail = before[-60:]
-        label = re.search(_LABEL, tail)
-        if label is None or label[2] is None:
-            return None
-        self._label = label[1].lower()
-        return float(label[2])
+    def _labelled(self, before: str) -> tuple[str, float] | None:
+        """The word and the number directly before a dictionary (``Global step 12: {``), if any."""
+        if before.rstrip().endswith(_FINAL):
+            # verl prints those before the first update and those after the last one.
+            return "final", self._verl.step
+        if held_out := re.search(_EVALUATED, before[-60:]):
+            return "held out", float(held_out[1])
+        label = re.search(_LABEL, before[-60:])
+        return None if label is None else (label[1].lower(), float(label[2]))
 
-    def _take(self, pairs: Mapping[str, object], label: float | None, whole: bool) -> None:
+    def _unquoted(self, text: str) -> str:
+        """A line of a text that was printed as a quoted string, over several lines when it is long."""
+        found = re.fullmatch(_QUOTED_LINE, text)
+        self._quoted = found is not None and not text.rstrip().endswith(")") and (self._quoted or "(" in text[:6])
+        return found[2] if found else text
+
+    def _take(self, pairs: Mapping[str, object], label: tuple[str, float] | None, whole: bool) -> None:
         for wrapper in ("data", "metrics"):
             inner = pairs.get(wrapper)
             if isinstance(inner, Mapping) and len(pairs) <= 3:
@@ -218,7 +288,9 @@ class Console:
         shape = tuple(pairs)
         if shape not in self._shapes:
             numeric = [k for k, v in pairs.items() if isinstance(v, str) and number(v) is not None]
-            if len(numeric) < 2 or "top_p" in pairs or not metric_like(numeric):
+            # Behind a label one number is enough, and the names of held-out sets say nothing of training.
+            owned = label is not None and all(key.startswith(_OWNED) for key in numeric)
+            if "top_p" in pairs or (not (owned and numeric) and (len(numeric) < 2 or not metric_like(numeric))):
                 return
             if len(self._shapes) < 1000:
                 self._shapes.add(shape)
@@ -226,54 +298,45 @@ class Console:
             self._taken = self._taken or self._section
             if self._taken != self._section:
                 return
-        if self.rows.add(pairs, label, whole):
-            self.cut |= not whole
-            self._style = self._style or "dict"
-            self.told.went_on()
+        self.cut |= not whole
+        if label is None:
+            if self.rows.add(pairs, None, whole):
+                self._went_on("dict")
+        elif label[0] == "final":
+            if not self._verl.keys.issuperset(pairs) and self.rows.add(pairs, label[1], whole):
+                self._went_on("verl")
+        elif label[0] == "alone":
+            # SkyRL formats every number before it prints the dictionary, so that its quotes hide four decimals.
+            row = {k: Printed(v) if isinstance(v, str) and number(v) is not None else v for k, v in pairs.items()}
+            self._gathered.add(row, label[1], whole)
+            self._went_on("labelled dict")
+        else:
+            self._counters.add(*label, pairs, whole)
+            self._went_on("labelled dict")
 
-    # verl's one-line form
+    def _emit(self, row: Mapping[str, object], step: float | None, style: str) -> None:
+        """One piece of a row that a layout for people held."""
+        whole = style not in _SUBSETS
+        if step is None:
+            self.rows.add(row, None, whole)
+        else:
+            self._gathered.add(row, step, whole)
+        self._went_on(style)
 
-    def _continues(self, text: str) -> bool:
-        if _VERL.search(text) or "{" in text or "%|" in text or not text.strip():
-            return False
-        if re.fullmatch(_CONTINUES, text):
-            return True
-        last = self._verl[-1]
-        tail = last.rsplit(" - ", 1)[-1]
-        return bool(re.fullmatch(_FRAGMENT, text.strip())) and number(tail.rpartition(":")[2]) is None
+    def _went_on(self, style: str) -> None:
+        self._style = self._style or style
+        self._found = True
+        self.told.went_on()
 
     def _close_verl(self, cut: bool) -> None:
-        if not self._verl:
+        line = self._verl.close(cut)
+        if line is None:
             return
-        content, self._verl = "".join(self._verl).rstrip().removesuffix(" -"), []
-        row: dict[str, str] = {}
-        parts = content.split(" - ")
-        if not all(":" in part for part in parts[:-1]):
-            parts = _rejoined(parts)
-        doubled = False
-        for part in parts[: PAIRS if not cut else min(PAIRS, len(parts) - 1)]:
-            key, _, token = part.rpartition(":")
-            if token[-1:] == ")" and "(" in token:
-                token = token[token.index("(") + 1 : -1]
-            if not key:
-                continue
-            if key[-1] == ")" and (scaled := re.fullmatch(_SCALED, key)) and (value := number(token)) is not None:
-                places = (decimals(token) or 0) + max(0, -int(scaled[2].partition("e")[2]))
-                key, token = scaled[1], f"{value * float(scaled[2]):.{min(places, 30)}f}"
-            if key in row:
-                doubled = True
-            else:
-                row[key] = token
-        if cut or number(parts[-1].rpartition(":")[2]) is None:
-            self.cut = True
-        elif _shortened(list(row.values())):
-            self.cut = True
-            row.popitem()
-        if doubled:
+        self.cut |= line.cut
+        if line.doubled:
             self._warn("duplicate_key", "a key is printed twice in one line; the first value counts")
-        if self.rows.add_printed(row, self._verl_step, whole=not cut):
-            self._style = self._style or "verl"
-            self.told.went_on()
+        if self.rows.add_printed(line.row, line.step, whole=not cut):
+            self._went_on("verl")
 
     # Everything that is not a dictionary
 
@@ -306,10 +369,9 @@ class Console:
             and metric_like(row)
         ):
             if self.rows.add(row, float(counted[1]), whole=ended):
-                self._style = self._style or "labelled"
-                self.told.went_on()
+                self._went_on("labelled")
             return
-        if not self.rows.rows and "=" in text and len(self._loop) < REMEMBERED:
+        if not self._found and "=" in text and len(self._loop) < REMEMBERED:
             self._maybe_loop(stripped, ended)
 
     def _maybe_loop(self, text: str, ended: bool) -> None:
@@ -325,6 +387,8 @@ class Console:
         """Progress bars, settings, versions and errors in text that holds no metric."""
         if "%|" in text:
             self.bars.take(text, self.rows.rows)
+            if not self._found:
+                self._postfixes.take(text)
         if text and not text.isspace():
             self.told.take(text)
 
@@ -336,8 +400,13 @@ class Console:
     def close(self, path: str, warnings: Iterable[Warn] = ()) -> Log | None:
         """The log, or None when the text holds neither a metric nor the error of a run."""
         self._close_verl(cut=False)
-        while self._open:
+        while self._open or self._aside:
+            if not self._open:
+                self._turn_to(next(iter(self._aside)))
             self._abandon()
+        self._layouts.close()
+        self._counters.flush()
+        self._gathered.flush()
         if not self.rows.rows:
             self._fall_back()
             self.text_lines *= not self.rows.rows
@@ -349,36 +418,53 @@ class Console:
             self._warn("several_sections", says)
         if self.cut:
             self._warn("cut_text", "the text is cut in places; a value that may be incomplete is left out")
+        self._say()
         keys = self.rows.keys
         hugging = self._style == "dict" and "loss" in keys and ("learning_rate" in keys or "epoch" in keys)
         log = self.rows.finish(
             path=path,
             format=f"console ({self._style})" if self._style else "summary" if self._summary else "console",
-            nonfinite="filtered" if hugging else "kept" if self._style == "verl" else "unknown",
-            inferred=self.bars.steps(self.rows, self.told.spacing),
+            nonfinite="filtered" if hugging else "kept" if self._style in _KEPT else "unknown",
+            inferred=None if self._style == "progress bar" else self.bars.steps(self.rows, self.told.spacing),
             spacing=self.told.spacing,
             warnings=[*warnings, *self.warned.values()],
         )
         pasted = log.rows <= SHORT and self.text_lines < 4 and self.bars.total is None
         return replace(
             log,
-            config=self.told.config,
+            config={**self._layouts.settings, **self.told.config},
             versions=self.told.versions,
-            planned_steps=log.planned_steps or self.bars.total or self.told.planned,
+            planned_steps=log.planned_steps or self._layouts.planned or self.bars.total or self.told.planned,
             ending=self.told.ending,
             excerpt=log.excerpt or pasted or (self.cut and log.rows <= SHORT) or log.format == "summary",
             facts=self.told.facts,
             kind=log.kind if log.rows else "crash",
         )
 
+    def _say(self) -> None:
+        if self._style in _SUBSETS:
+            self._warn("printed_subset", f"this text shows only some of the metrics; {_SUBSETS[self._style]} holds all")
+        if self._gathered.repeated:
+            says = f"{self._gathered.repeated} values are printed again for the same step; the last one of each counts"
+            self._warn("duplicated_steps", says)
+        if self._layouts.dropped:
+            says = f"several processes print the same metrics; those of {self._layouts.dropped} are left out"
+            self._warn("several_processes", says)
+
     def _fall_back(self) -> None:
         """Loop prints and run summaries, which mean something only where no metric line was found."""
         alike = Counter(frozenset(row) for row in self._loop)
+        behind, planned = self._postfixes.rows()
         if alike and (best := alike.most_common(1)[0])[1] >= 2:
             for row in self._loop:
                 if frozenset(row) == best[0]:
                     self.rows.add(row)
             self._style = "labelled"
+        elif len(behind) >= 2:
+            for step, values in behind:
+                self.rows.add(values, step)
+            self.rows.planned, self._style = planned, "progress bar"
+            self._warn("rounded_values", "only the progress bars show metrics here, and those to three digits")
         elif len(self._prose) >= 2 and metric_like(self._prose):
             self.rows.add(self._prose)
             self._style = "labelled"
@@ -396,29 +482,6 @@ def _settings(pairs: Mapping[str, object]) -> dict[str, object]:
         return setting(value) if isinstance(value, Printed) or (isinstance(value, str) and value[:1] == "[") else value
 
     return flat_settings({key: plainly(value) for key, value in pairs.items()})
-
-
-def _rejoined(parts: list[str]) -> list[str]:
-    """Parts of a line in which keys hold `` - `` themselves: a part without a colon belongs to the one after it."""
-    whole: list[str] = []
-    begun: list[str] = []
-    for part in parts:
-        begun.append(part)
-        if ":" in part:
-            whole.append(" - ".join(begun))
-            begun = []
-    return [*whole, " - ".join(begun)] if begun else whole
-
-
-def _shortened(tokens: list[str]) -> bool:
-    """True when the last value shows fewer decimals than all others do alike, so it may have been cut."""
-    dotted = [token for token in tokens[:-1] if "." in token]
-    if len(tokens) < 4 or not dotted or "." not in tokens[-1]:
-        return False
-    usual = decimals(dotted[0])
-    if usual is None or (decimals(tokens[-1]) or 0) >= usual:
-        return False
-    return all(decimals(token) == usual for token in dotted)
 
 
 def _named(parts: list[str], ended: bool) -> dict[str, object]:

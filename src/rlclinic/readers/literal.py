@@ -12,6 +12,7 @@ PAIRS = 2_000
 """Most pairs taken of one dictionary or line (ours)."""
 
 _KEY = re.compile(r"""\s*(?:'([^'\n]{1,300})'|"([^"\n]{1,300})")\s*:\s*""")
+_BEFORE_COLON = re.compile(r"""(?:'[^'\n]{1,300}'|"[^"\n]{1,300}")\s*""")
 _PAIR = re.compile(r"\s?'([^'\n]{1,300})'\s?:\s?(?:'([^'\\,\n]{0,200})'|([-+\w.]{1,80}))(?:,|$)")
 _BARE_VALUES = re.compile(r": [-+\w.]{1,80}(?:, : [-+\w.]{1,80})*")
 _SCALAR = re.compile(
@@ -54,7 +55,8 @@ def scan(text: str, start: int, depth: int = 0) -> Scan:
             return found
         key = _KEY.match(text, place)
         if key is None:
-            return found if _unfinished(text, place, 320) else _broken(found, place)
+            torn = _unfinished(text, place, 320) or (size - place < 320 and _BEFORE_COLON.fullmatch(text, place))
+            return found if torn else _broken(found, place)
         name = key[1] or key[2]
         place = key.end()
         if place >= size:

@@ -14,14 +14,20 @@ from typing import IO, TextIO
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
+from rlclinic.readers import frames
+from rlclinic.readers.archive import ZIP, packed, read_packed, read_zip
 from rlclinic.readers.axis import Series
 from rlclinic.readers.config import FILE_LIMIT, config_from_text
 from rlclinic.readers.console import Console
+from rlclinic.readers.database import SQLITE
 from rlclinic.readers.eventfile import MARK, read_events
+from rlclinic.readers.offline import is_clearml, is_dvclive, read_clearml, read_dvclive
+from rlclinic.readers.parquet import PARQUET, read_parquet
 from rlclinic.readers.records import DOCUMENT_LIMIT, is_rollout, read_document, read_jsonl, with_json_words
 from rlclinic.readers.rows import Log, Rows
 from rlclinic.readers.runlog import SWANLAB, WANDB, read_runlog
 from rlclinic.readers.tabular import delimiter, read_csv, read_table
+from rlclinic.readers.trackers import is_mlflow_run, read_mlflow_tree, read_tracker
 
 __all__ = ["Log", "Rows", "Series", "drained", "read_log"]
 
@@ -35,6 +41,8 @@ TABLE_LINES = 200_000
 """Most lines searched for a pasted table (ours)."""
 STREAM_LIMIT = 512 << 20
 """Most bytes read from a pipe, which may never end (ours: twice the longest document)."""
+ARCHIVES = 2
+"""Deepest nesting of archives (ours: a compressed log in a ZIP file)."""
 NOISE = 0.02
 """Share of control characters from which content is no text (ours: compressed data has about 10 %, logs none)."""
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b")) + b"\x7f"
@@ -42,21 +50,17 @@ _BINARY = (
     (b"\x89PNG", "a picture (PNG)", "the numbers it was drawn from, as CSV or JSON lines"),
     (b"\xff\xd8\xff", "a picture (JPEG)", "the numbers it was drawn from, as CSV or JSON lines"),
     (b"%PDF-", "a PDF document", "the log itself"),
-    (b"PK\x05\x06", "a ZIP archive", "the log file inside it"),
-    (b"BZh", "a bzip2 archive", "the unpacked file"),
-    (b"\xfd7zXZ\0", "an xz archive", "the unpacked file"),
-    (b"SQLite format 3\0", "a SQLite database (MLflow, Trackio)", "the metrics exported as CSV or JSON lines"),
-    (b"PAR1", "a Parquet file", "the metrics as CSV or JSON lines"),
-    (b"PK\x03\x04", "a ZIP archive", "the log file inside it"),
-    (b"\x1f\x8b", "a gzip archive", "the unpacked file"),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive", "the unpacked file"),
-    (b"\x80\x02}", "a Python pickle", "trainer_state.json or the console output"),
+    (b"PK\x05\x06", "an empty ZIP archive", "the log of the run"),
+    *(
+        (bytes((0x80, n)), "a Python pickle, never opened", "trainer_state.json or the console output")
+        for n in range(2, 6)
+    ),
     (b"\x93NUMPY", "a NumPy array", "trainer_state.json or the console output"),
 )
 
 
 def read_log(path: Path | None, data: bytes | None = None, name: str = "-", run: str | None = None) -> Log:
-    """Read one log, recognised by its content.
+    """Read one log, recognised by its content: a file, or a directory that MLflow or DVCLive keep one run in.
 
     ``data`` is read instead of a file when given; ``name`` is then what the log is called. ``run`` names one of several
     runs in the source. A text with an error and no metric gives a log of kind ``crash``. Raises CannotRead, also for a
@@ -67,6 +71,10 @@ def read_log(path: Path | None, data: bytes | None = None, name: str = "-", run:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
+            if is_mlflow_run(path):
+                return read_mlflow_tree(path, run)
+            if is_dvclive(path):
+                return read_dvclive(path)
             hint = "give the directory to find(), or one file of it"
             raise CannotRead("a log file", f"{path}: a directory", hint=hint)
         if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
@@ -90,13 +98,27 @@ def drained(stream: IO[bytes], label: str) -> bytes:
     return data
 
 
-def _read(stream: IO[bytes], label: str, run: str | None = None) -> Log:
+def _read(stream: IO[bytes], label: str, run: str | None = None, depth: int = 0) -> Log:
     head = stream.read(SNIFF)
     if not head.strip(b"\0 \t\r\n"):
         raise CannotRead("a log with metrics", f"{label}: an empty file", hint="give the file the trainer writes to")
     if head.startswith((WANDB, SWANLAB)) or MARK in head[:64]:
         stream.seek(0)
         return read_events(stream, label) if MARK in head[:64] else read_runlog(stream, label)
+    if head.startswith(SQLITE):
+        stream.seek(0)
+        return read_tracker(stream, label, run)
+    if head.startswith(PARQUET):
+        return read_parquet(stream, label, run)
+    if is_clearml(head):
+        return read_clearml(stream, label)
+    kind = packed(head)
+    if kind is not None or head.startswith(ZIP):
+        if depth >= ARCHIVES:
+            raise CannotRead("a log", f"{label}: an archive within an archive", hint="unpack it and give the log")
+        if kind is not None:
+            return read_packed(stream, label, kind, lambda inner, name: _read(inner, name, run, depth + 1))
+        return read_zip(stream, label, run, lambda inner, name: _read(inner, name, run, depth + 1))
     _refuse_binary(head, label)
     encoding = _encoding(head)
     sample = head.decode(encoding, errors="replace").lstrip("\ufeff")
@@ -117,12 +139,12 @@ def _read(stream: IO[bytes], label: str, run: str | None = None) -> Log:
 def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) -> Log:
     said: list[Warn] = []
     if form == "lines":
-        return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said)
+        return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said, run=run)
     if form == "document":
         whole = text.read(DOCUMENT_LIMIT + 1).lstrip("\ufeff")
         if len(sample) >= SNIFF // 4 and "\n" not in sample.strip() and re.search(r"\n[ \t]*\{", whole):
-            return read_jsonl(_lines(io.StringIO(whole), RECORD_LIMIT, said), label, said)
-        return read_document(whole, label, said)
+            return read_jsonl(_lines(io.StringIO(whole), RECORD_LIMIT, said), label, said, run=run)
+        return read_document(whole, label, said, run=run)
     if form in (",", ";", "\t"):
         return read_csv(_lines(text, LINE_LIMIT, said), label, form, said, run=run)
     console = Console()
@@ -157,6 +179,9 @@ def _refuse_binary(head: bytes, label: str) -> None:
     for magic, what, instead in _BINARY:
         if head.startswith(magic):
             raise CannotRead("a log in text form", f"{label}: {what}, recognised but not read", hint=f"give {instead}")
+    if head[257:262] == b"ustar":
+        folder = "give the log in it, or unpack it and give the folder: mkdir run && tar xf FILE -C run"
+        raise CannotRead("a log", f"{label}: a tar archive, recognised but not read", hint=folder)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _wide(head) is not None:
         return
     if len(head) - len(head.translate(None, _CONTROLS)) > max(3, NOISE * len(head)):
@@ -205,6 +230,8 @@ def _form(first: str, sample: str) -> str:
         return _braced(sample)
     if first == "[" or first.startswith(("[{", "[ {")):
         return "document" if re.match(r"\[\s*\{\s*\"", sample.lstrip()) else "console"
+    if re.match(r"\[\s?\[\s?\d[\d.eE+-]{0,40}, ?\d", first[:100]):
+        return "document"
     mark = delimiter(first) if len(first) < LINE_LIMIT else None
     return mark or "console"
 
@@ -231,6 +258,7 @@ def _single(first: str) -> bool:
         or "_step" in record
         or "_runtime" in record
         or "_wandb" in record
+        or bool(frames.table(record) or frames.members(record))
     )
 
 

@@ -10,9 +10,14 @@ from importlib import import_module
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
+from rlclinic.readers import frames
 from rlclinic.readers.axis import STEP_KEYS
+from rlclinic.readers.choice import chosen
 from rlclinic.readers.literal import scan
+from rlclinic.readers.native import Native, native_form
+from rlclinic.readers.owners import RowOwners
 from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.sheets import lone_points
 from rlclinic.readers.tokens import Printed, metric_like, number
 
 DOCUMENT_LIMIT = 256 << 20
@@ -20,6 +25,10 @@ DOCUMENT_LIMIT = 256 << 20
 
 LONG = 2_000
 """Records from which a faster decoder is worth its import (ours)."""
+TOGETHER, TOGETHER_CHARACTERS = 16, 1 << 18
+"""Most lines and characters decoded at once by the faster decoder (ours; the standard one gains nothing by it)."""
+MOST_KINDS = 10_000
+"""Most sets of keys known to need no second look (ours; a log has a handful)."""
 RESCUED = 1_000_000
 """Longest line in characters that is looked through when it is no JSON (ours)."""
 
@@ -47,6 +56,7 @@ _HELD_OUT = frozenset({"eval", "val", "valid", "validation", "test", "held_out",
 _CUT = Warn("broken_lines", "the document is cut off; the rows before the cut are read")
 # Not aware of quotes: inside a text value the spelling of such a word means nothing to us.
 _BARE_WORD = r"(?i)(?<=[:,\[ ])([-+]?)(nan|inf(?:inity)?)(?=\s{0,8}[,}\]])"
+_DIVIDER = ",0,"
 _BETWEEN = re.compile(r"[\s,]*")
 _HISTORY = r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])'
 
@@ -54,13 +64,15 @@ _HISTORY = r'"(log_history|history|log|logs|metrics|rows)"\s*:\s*\[\s*(?=[{\]])'
 def as_row(record: Mapping[str, object]) -> Mapping[str, object]:
     """A record with its metrics at the top (``{"step": 3, "data": {...}}`` and ``{"step": 3, "metrics": {...}}``), and
     those of a row that says it is of an evaluation under ``eval/``."""
-    if record.get("eval") is True or record.get("split") in _HELD_OUT:
-        return {k if k in STEP_KEYS or k == "epoch" else f"eval/{k}": v for k, v in record.items() if k != "eval"}
-    if len(record) <= 4:
+    held_out = record.get("eval") is True or record.get("split") in _HELD_OUT
+    if len(record) <= 4 + held_out:
         for wrapper in ("data", "metrics"):
             inner = record.get(wrapper)
             if isinstance(inner, dict):
-                return {**{k: v for k, v in record.items() if k != wrapper}, **inner}
+                record = {**{k: v for k, v in record.items() if k != wrapper}, **inner}
+                break
+    if held_out:
+        return {k if k in STEP_KEYS or k == "epoch" else f"eval/{k}": v for k, v in record.items() if k != "eval"}
     return record
 
 
@@ -70,37 +82,78 @@ def is_rollout(record: Mapping[str, object]) -> bool:
     return bool(texts) and not any(key in record for key in ("loss", "grad_norm", "learning_rate"))
 
 
+def holds_answers(columns: Mapping[str, bool]) -> bool:
+    """As ``is_rollout`` for the columns of a table, each with whether it holds texts or lists."""
+    texts = [key for key in _ROLLOUT_KEYS & columns.keys() if columns[key]]
+    return bool(texts) and not any(key in columns for key in ("loss", "grad_norm", "learning_rate"))
+
+
 def refuse(path: str, what: str, hint: str) -> CannotRead:
     return CannotRead("a log with metrics", f"{path}: {what}", hint=hint)
 
 
 @dataclass
 class _Tally:
-    """What did not read as records: lines with something else in them, and whether the text ends inside a record."""
+    """What did not read as records: lines with something else in them, and whether the text ends inside a record.
+
+    ``tight`` says that the records have no blanks between their parts, as orjson writes them and Python's json does not.
+    """
 
     broken: int = 0
     cut: bool = False
+    tight: bool = False
 
 
-def read_jsonl(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log:
+def read_jsonl(
+    lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = (), *, run: str | None = None
+) -> Log:
     """JSON lines, mostly one record a line; broken ones are skipped and counted. Raises CannotRead without metrics.
 
     Lines of several records, printed Python dictionaries and bare ``nan`` and ``inf`` are read as well.
     """
     tally = _Tally()
-    return _logged(_decoded(lines, tally), tally, path, said)
+    return _logged(_decoded(lines, tally), tally, path, said, run)
 
 
 def _decoded(lines: Iterable[tuple[str, bool]], tally: _Tally) -> Iterator[tuple[Mapping[str, object], bool]]:
-    """(record, whether it is whole) for every record in the lines."""
+    """(record, whether it is whole) for every record in the lines, many of which are decoded together."""
     decode: Callable[[str], object] = json.loads
-    count = 0
+    count = size = 0
+    most = 1
+    block: list[str] = []
     for line, _ in lines:
         if not line or line.isspace():
             continue
         count += 1
+        tally.tight |= count == 1 and line[:8] == '{"step":' and line[8:9] != " "
+        block.append(line)
+        size += len(line)
+        if len(block) < most and size < TOGETHER_CHARACTERS:
+            continue
+        yield from _block(block, decode, tally)
+        block, size = [], 0
         if count == LONG:
             decode = _quick()
+            most = 1 if decode is json.loads else TOGETHER
+    yield from _block(block, decode, tally)
+
+
+def _block(
+    lines: list[str], decode: Callable[[str], object], tally: _Tally
+) -> Iterator[tuple[Mapping[str, object], bool]]:
+    """The records of some lines: all of them decoded at once where each line is an object of its own."""
+    if len(lines) > 1 and all(line[0] == "{" and line[-1] == "}" for line in lines):
+        try:
+            records = decode(f"[{_DIVIDER.join(lines)}]")
+        except (ValueError, RecursionError):
+            records = None
+        # The divider between the lines shows that no object reaches over the end of its line.
+        if isinstance(records, list) and len(records) == 2 * len(lines) - 1 and not any(records[1::2]):
+            tally.cut = False
+            for record in records[::2]:
+                yield record, True
+            return
+    for line in lines:
         try:
             record = decode(line)
         except (ValueError, RecursionError):
@@ -165,14 +218,28 @@ def _plain(pairs: Mapping[str, object]) -> dict[str, object]:
 
 
 def _logged(
-    records: Iterable[tuple[Mapping[str, object], bool]], tally: _Tally, path: str, said: Iterable[Warn]
+    records: Iterable[tuple[Mapping[str, object], bool]],
+    tally: _Tally,
+    path: str,
+    said: Iterable[Warn],
+    run: str | None,
 ) -> Log:
     rows, rollouts, count, wrapped = Rows(), 0, 0, 0
+    native: Native | None = None
+    owners = RowOwners()
+    ordinary: set[tuple[str, ...]] = set()
     for record, whole in records:
+        keys = tuple(record)
+        if keys in ordinary and whole and rows.add_known(keys, record):
+            owners.plain()
+            count += 1
+            continue
+        native = native or native_form(record)
         if not whole:
-            rows.add(record, whole=False)
+            native.add(rows, record, whole=False)
             continue
         if "log_history" in record:
+            native.closing(record)
             continue
         count += 1
         if count <= 20 and is_rollout(record):
@@ -181,20 +248,28 @@ def _logged(
             break
         row = as_row(record)
         wrapped += row is not record and "data" in record
-        rows.add(row)
+        before = rows.rows
+        native.add(rows, row)
+        owned = owners.note(row, rows.rows - before)
+        if row is record and count > 20 and not owned and native.plain and len(ordinary) < MOST_KINDS:
+            ordinary.add(keys)
     if rollouts * 2 > min(count, 20):
         raise refuse(
             path,
             "saved answers (rollouts), one a line, not metrics",
             "give the log of the run; rollouts are read beside it",
         )
+    warnings = list(said)
+    if native is not None:
+        rows, told = native.finish(rows, path)
+        warnings += told
     if not rows.rows or not trains(rows):
         raise refuse(
             path,
             f"{count} JSON records without a training metric",
-            "give the file to which the trainer logs its metrics",
+            "give the file of the metrics; keys of your own: rlclinic names suggest LOG",
         )
-    warnings = list(said)
+    label = owners.restrict(rows, path, run)
     if tally.broken:
         where = (
             "the last line is cut off; only its complete values are read"
@@ -202,12 +277,18 @@ def _logged(
             else f"{tally.broken} lines hold something other than JSON records; it was skipped"
         )
         warnings.append(Warn("broken_lines", where))
-    return rows.finish(
+    nulled = wrapped and any(rows.unread.nulls.values())
+    log = rows.finish(
         path=path,
         format="jsonl",
-        nonfinite="null" if wrapped and any(rows.unread.nulls.values()) else "unknown",
+        nonfinite="null" if nulled else native.nonfinite if native is not None else "unknown",
         warnings=warnings,
     )
+    written_by = {native.trainer: ""} if native is not None and native.trainer else {}
+    if wrapped == count and log.nonfinite == "unknown":
+        # verl writes them with orjson, which turns NaN into null; rLLM the same records with json, which keeps it
+        log = replace(log, nonfinite="null" if tally.tight else "kept")
+    return replace(log, run=label, versions={**log.versions, **written_by})
 
 
 def _quick() -> Callable[[str], object]:
@@ -230,7 +311,7 @@ def trains(rows: Rows) -> bool:
     return metric_like(rows.keys)
 
 
-def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
+def read_document(text: str, path: str, said: Iterable[Warn] = (), *, run: str | None = None) -> Log:
     """One JSON document: a trainer state, a list of rows, a dict of lists, or a W&B summary.
 
     Rows are decoded one at a time, so a document that was cut off gives the rows before the cut. Raises CannotRead.
@@ -240,34 +321,38 @@ def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
     begin = len(text) - len(text.lstrip())
     warnings = list(said)
     rows = Rows()
+    histories = [found for found, _ in zip(re.finditer(_HISTORY, text), range(2), strict=False)]
+    if len(histories) > 1 and (one := _of_runs(text, path, warnings, run)) is not None:
+        return one
+    if re.match(r"\[\s*\[", text[begin : begin + 100]):
+        return _points(text, path, warnings)
     if text[begin : begin + 1] == "[":
-        return _listed(_Array(text, begin + 1), path, warnings, "json_history")
-    history = re.search(_HISTORY, text)
-    if history:
-        form = "trainer_state" if history[1] == "log_history" else "json_history"
-        return _listed(_Array(text, history.end()), path, warnings, form)
+        return _listed(_Array(text, begin + 1), path, warnings, "json_history", run)
+    if histories:
+        form = "trainer_state" if histories[0][1] == "log_history" else "json_history"
+        return _listed(_Array(text, histories[0].end()), path, warnings, form, run)
     try:
         document, end = json.JSONDecoder().raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
         if (spoken := with_json_words(text)) != text:
-            return read_document(spoken, path, said)
+            return read_document(spoken, path, said, run=run)
         raise refuse(path, "a JSON document that is cut off or broken", "give the whole file") from error
     gap = _BETWEEN.match(text, end)
     if text[gap.end() if gap else end :][:1] == "{":
         several = _Array(text, begin, closed=False)
         tally = _Tally()
-        log = _logged(((record, True) for record in several), tally, path, said)
+        log = _logged(((record, True) for record in several), tally, path, said, run)
         return replace(log, warnings=(*log.warnings, _CUT)) if several.cut else log
     if text[end:].strip():
         raise refuse(path, "a JSON document that is cut off or broken", "give the whole file")
     if not isinstance(document, dict):
         raise refuse(path, "a JSON value that is no table", "give the log of the run")
-    columns = {k: v for k, v in document.items() if isinstance(v, list)}
-    longest = max((len(v) for v in columns.values()), default=0)
-    if longest > 1 and len(columns) * 2 >= len(document) and metric_like(columns):
-        for place in range(min(longest, 10_000_000)):
-            rows.add({k: v[place] for k, v in columns.items() if place < len(v)})
+    if table := frames.table(document):
+        for row in table:
+            rows.add(as_row(row))
         return rows.finish(path=path, format="json_history", warnings=warnings)
+    if (one := _chosen(document, path, warnings, run)) is not None:
+        return one
     numbers = [k for k, v in document.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]
     flat = sum(isinstance(v, (int, float)) for v in document.values()) * 2 > len(document)
     stepped = any(key in document for key in STEP_KEYS)
@@ -278,6 +363,40 @@ def read_document(text: str, path: str, said: Iterable[Warn] = ()) -> Log:
         warnings.append(Warn("summary_only", "only the last value of each metric is known"))
         return rows.finish(path=path, format="summary", warnings=warnings)
     raise refuse(path, "a configuration, not metrics", "give the log of the run, and this file as its configuration")
+
+
+def _points(text: str, path: str, said: list[Warn]) -> Log:
+    """TensorBoard's download of one metric, which the file name tells. Raises CannotRead for other lists of lists."""
+    try:
+        found = lone_points(json.loads(with_json_words(text)), path)
+    except (ValueError, RecursionError):
+        found = None
+    if found is None or not trains(found[2]):
+        raise refuse(path, "a JSON list of lists that no name of a metric goes with", "give the log of the run")
+    log = found[2].finish(path=path, format="json_history", nonfinite="kept", warnings=said)
+    return replace(log, run=found[0])
+
+
+def _of_runs(text: str, path: str, said: list[Warn], run: str | None) -> Log | None:
+    """One run of a document with several histories; None when it does not read as a whole or as several runs."""
+    try:
+        document = json.loads(with_json_words(text))
+    except (ValueError, RecursionError):
+        return None
+    return _chosen(document, path, said, run)
+
+
+def _chosen(document: object, path: str, said: list[Warn], run: str | None) -> Log | None:
+    """The run of a document of several that is meant, with its settings. Raises CannotRead to ask for its name."""
+    runs = frames.members(document)
+    if not runs:
+        return None
+    name = chosen(path, runs, run)
+    rows = Rows()
+    for row in runs[name].rows:
+        rows.add(as_row(row))
+    log = rows.finish(path=path, format="json_history", warnings=said)
+    return replace(log, run=name, config=runs[name].config)
 
 
 class _Array:
@@ -321,14 +440,16 @@ def _around(text: str) -> dict[str, float]:
     }
 
 
-def _listed(records: _Array, path: str, said: list[Warn], form: str) -> Log:
-    rows = Rows()
+def _listed(records: _Array, path: str, said: list[Warn], form: str, run: str | None) -> Log:
+    rows, owners = Rows(), RowOwners()
     start = records.end
     count = answers = 0
     for record in records:
         count += 1
         answers += count <= 20 and is_rollout(record)
+        before = rows.rows
         rows.add(as_row(record))
+        owners.note(record, rows.rows - before)
     if answers * 2 > min(count, 20):
         raise refuse(
             path, "saved answers (rollouts), not metrics", "give the log of the run; rollouts are read beside it"
@@ -339,8 +460,9 @@ def _listed(records: _Array, path: str, said: list[Warn], form: str) -> Log:
         raise refuse(
             path,
             f"{count} JSON records without a training metric",
-            "give the file to which the trainer logs its metrics",
+            "give the file of the metrics; keys of your own: rlclinic names suggest LOG",
         )
+    label = owners.restrict(rows, path, run)
     around = _around(records.text[:start] + records.text[records.end :])
     planned, spacing = around.get("max_steps"), around.get("logging_steps")
     log = rows.finish(
@@ -351,4 +473,4 @@ def _listed(records: _Array, path: str, said: list[Warn], form: str) -> Log:
         warnings=said,
     )
     config = {key: int(around[key]) for key in ("logging_steps", "num_train_epochs") if around.get(key, 0) >= 1}
-    return replace(log, config=config, planned_steps=int(planned) if planned else log.planned_steps)
+    return replace(log, config=config, run=label, planned_steps=int(planned) if planned else log.planned_steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -28,6 +28,9 @@ DEPTH = 8
 RARE = 8
 """Rows below which those of one set of keys are not kept as a table of their own (ours: faster where keys come and go)."""
 
+SAMPLES = 500
+"""Rows that W&B's ``run.history()`` gives unless asked for more (from its source)."""
+_TEXTUAL = frozenset({"csv", "jsonl", "json_history", "parquet"})
 _COUNTED = r"(\d{1,12})\s*/\s*(\d{1,12})"
 
 
@@ -55,7 +58,11 @@ class Log:
     """True when at least one row is known to be whole, so that a key absent from it was not logged there."""
     facts: Mapping[str, str] = field(default_factory=dict)
     kind: Kind = "metrics"
+    run: str = ""
+    """The run in the source's own words, where it names one."""
     warnings: tuple[Warn, ...] = ()
+    counters: Mapping[str, Series] = field(default_factory=dict)
+    """Every series that may hold the step, also those that were not chosen for it."""
     seams: Mapping[int, str] = field(default_factory=dict)
     """Row at which a restart shows, with what was seen there."""
 
@@ -94,6 +101,8 @@ class Rows:
         self._given = array("d")
         self._decimals: dict[str, int] = {}
         self._full = False
+        self._parts: dict[str, list[tuple[IntArray, Floats]]] = {}
+        self._mine: NDArray[np.bool_] | None = None
 
     def __contains__(self, key: str) -> bool:
         return key in self._keys
@@ -132,6 +141,23 @@ class Rows:
             block = self._blocks[keys] = _Block()
         block.data.extend(clean.values())
         self._append(block, step, whole)
+        return True
+
+    def add_known(self, keys: tuple[str, ...], row: Mapping[str, object]) -> bool:
+        """The quick way for a whole row of numbers whose ``keys`` an earlier row had; False when it is not one."""
+        block = self._blocks.get(keys)
+        if block is None:
+            return False
+        size = len(block.data)
+        try:
+            block.data.extend(row.values())  # type: ignore[arg-type]
+        except (TypeError, OverflowError):
+            del block.data[size:]
+            return False
+        block.rows.append(self.rows)
+        self._given.append(math.nan)
+        self.rows += 1
+        self.whole = True
         return True
 
     def _extend(self, block: _Block, row: Mapping[str, object]) -> bool:
@@ -175,6 +201,64 @@ class Rows:
             for key in values:
                 self._note_decimals(key, row[key])
         return True
+
+    def add_table(self, keys: Sequence[str], table: Floats, there: NDArray[np.bool_]) -> IntArray:
+        """Append many rows at once: ``table`` (n, k) numbers under ``keys``, of which only those ``there`` (n, k) count.
+
+        Returns (n,) the number that each row has from now on, -1 for rows without any number, which are left out.
+        """
+        last = {key: at for at, key in enumerate(keys) if self._admits(key)}
+        columns = np.array(list(last.values()), dtype=np.int64)
+        names = np.array(list(last), dtype=object)
+        self._keys.update(names[there[:, columns].any(axis=0)])
+        there = there[:, columns]
+        held = there.any(axis=1)
+        place = np.where(held, np.cumsum(held) - 1 + self.rows, -1)
+        for mine in _alike(there):
+            present = there[mine[0]]
+            if not present.any():
+                continue
+            block = self._blocks.setdefault(tuple(names[present]), _Block())
+            block.rows.frombytes(place[mine].astype(np.int64).tobytes())
+            block.data.frombytes(np.ascontiguousarray(table[np.ix_(mine, columns[present])]).tobytes())
+        many = int(held.sum())
+        self._given.frombytes(np.full(many, np.nan).tobytes())
+        self.rows += many
+        self.whole |= many > 0
+        return place
+
+    def add_columns(
+        self, columns: Mapping[str, tuple[IntArray, Floats]], count: int, steps: Floats | None = None
+    ) -> None:
+        """Append ``count`` rows at once: for each key its row numbers (increasing, from 0 within these rows) and values.
+
+        ``steps`` (count,) are steps stated beside the rows. Rows in which no key holds a value are left out.
+        """
+        held = np.zeros(count, dtype=bool)
+        admitted = {key: part for key, part in columns.items() if len(part[0]) and self._admits(key)}
+        for rows, _ in admitted.values():
+            held[rows] = True
+        place = np.cumsum(held) - 1 + self.rows
+        for key, (rows, values) in admitted.items():
+            self._keys.add(key)
+            self._parts.setdefault(key, []).append((place[rows].astype(np.int64), np.asarray(values, dtype=np.float64)))
+        given = np.full(count, np.nan) if steps is None else np.asarray(steps, dtype=np.float64)
+        self._given.frombytes(given[held].tobytes())
+        self.rows += int(held.sum())
+        self.whole |= bool(held.any())
+
+    def note_printed(self, key: str, token: str) -> None:
+        """``key`` was printed as ``token``, which tells how finely it was rounded."""
+        if not self._full:
+            self._note_decimals(key, token)
+
+    def forget_steps(self) -> None:
+        """The steps stated beside the rows so far were mere counts of lines."""
+        self._given = array("d", [math.nan]) * self.rows
+
+    def only(self, mine: NDArray[np.bool_]) -> None:
+        """From now on only the rows of ``mine`` (rows,) belong to the table; those of other runs are as if never read."""
+        self._mine = mine
 
     def _clean(self, row: Mapping[str, object], prefix: str, into: dict[str, float], depth: int) -> None:
         keys = self._keys
@@ -271,8 +355,9 @@ class Rows:
         said = list(warnings)
         keep, columns = self._columns()
         series, count = _merge(columns, keep)
-        if count < self.rows:
-            repeated = f"{self.rows - count} rows repeat the row before them in every value"
+        mine = self.rows if self._mine is None else int(self._mine.sum())
+        if count < mine:
+            repeated = f"{mine - count} rows repeat the row before them in every value"
             said.append(Warn("duplicated_rows", f"{repeated} (several processes, one log); each is counted once"))
         given = np.frombuffer(self._given, dtype=np.float64)[keep] if self.rows else np.empty(0)
         axis, source, used = stated(series, count, given)
@@ -283,6 +368,9 @@ class Rows:
         if source == "" and count:
             axis, source, used = ordered(series, count, spacing)
         axis = shared(axis, series, count)
+        if count == SAMPLES and format in _TEXTUAL and _uneven(series.get("_step"), axis):
+            says = f"{count} rows at uneven steps are W&B's sample of a longer history; scan_history() gives all of it"
+            said.append(Warn("downsampled", says))
         said += self._said(axis, source)
         for row in np.flatnonzero(np.diff(axis) < 0) + 1:
             breaks.setdefault(int(row), f"the step went back from {axis[row - 1]:g} to {axis[row]:g}")
@@ -313,6 +401,7 @@ class Rows:
                 for key, one in series.items()
                 if key not in used and key not in STEP_KEYS
             },
+            counters={key: one for key, one in series.items() if key in used or key in STEP_KEYS},
             nonfinite=nonfinite,
             nulls=nulls,
             planned_steps=self.planned,
@@ -340,9 +429,10 @@ class Rows:
 
     def _columns(self) -> tuple[NDArray[np.bool_], dict[str, list[tuple[IntArray, Floats]]]]:
         """Which rows stay (each once), and every key's parts (rows, values) before merging."""
-        keep = np.ones(self.rows, dtype=bool)
-        columns: dict[str, list[tuple[IntArray, Floats]]] = {}
+        keep = np.ones(self.rows, dtype=bool) if self._mine is None else self._mine.copy()
+        columns: dict[str, list[tuple[IntArray, Floats]]] = {key: list(parts) for key, parts in self._parts.items()}
         given = np.frombuffer(self._given, dtype=np.float64) if self.rows else np.empty(0)
+        place = np.cumsum(keep) - 1  # rows of other runs between two rows do not part them
         rare: dict[str, _Block] = {}
         for keys, block in self._blocks.items():
             rows = np.frombuffer(block.rows, dtype=np.int64)
@@ -355,7 +445,9 @@ class Rows:
                     one.data.extend(block.data[column :: len(keys)])
                 continue
             table = np.ascontiguousarray(np.frombuffer(block.data, dtype=np.float64).reshape(len(rows), len(keys)).T)
-            keep[rows[1:][_repeats(keys, rows, table, given[rows])]] = False
+            if self._mine is not None:
+                rows, table = rows[self._mine[rows]], table[:, self._mine[rows]]
+            keep[rows[1:][_repeats(keys, place[rows], table, given[rows])]] = False
             for key, values in zip(keys, table, strict=True):
                 columns.setdefault(key, []).append((rows, values))
         for key, one in rare.items():
@@ -386,6 +478,25 @@ class Rows:
         return said
 
 
+def _alike(there: NDArray[np.bool_]) -> list[IntArray]:
+    """The rows of a table by which of its columns they hold."""
+    if there.all():
+        return [np.arange(len(there))]
+    packed = np.packbits(there, axis=1)
+    width, whole = packed.shape[1], packed.tobytes()
+    kinds: dict[bytes, list[int]] = {}
+    for row in range(len(there)):
+        kinds.setdefault(whole[row * width : (row + 1) * width], []).append(row)
+    return [np.array(rows, dtype=np.int64) for rows in kinds.values()]
+
+
+def _uneven(counter: Series | None, axis: Floats) -> bool:
+    """True when the steps lie at different distances, as those of a sample do and those of a trainer do not."""
+    steps = axis if counter is None or len(counter.rows) < len(axis) else counter.values
+    gaps = np.diff(steps[np.isfinite(steps)])
+    return len(gaps) > 0 and float(gaps.max()) > 1.0 and float(np.mean(gaps == np.median(gaps))) < 0.9
+
+
 def _repeats(keys: tuple[str, ...], rows: IntArray, table: Floats, given: Floats) -> NDArray[np.bool_]:
     """(n-1,) True where a row of a block repeats the row just before it in the log and cannot be a new step.
 
@@ -395,6 +506,7 @@ def _repeats(keys: tuple[str, ...], rows: IntArray, table: Floats, given: Floats
     if len(rows) < 2:
         return np.zeros(0, dtype=bool)
     same: NDArray[np.bool_] = np.asarray(rows[1:] == rows[:-1] + 1)
+    same &= ~(np.abs(given[1:] - given[:-1]) > 0)  # rows that state different steps are different rows
     for column in table:
         if not same.any():
             return same
@@ -427,5 +539,7 @@ def _merge(columns: dict[str, list[tuple[IntArray, Floats]]], keep: NDArray[np.b
         if not whole:
             kept = keep[rows]
             rows, values = place[rows[kept]].astype(np.int64), values[kept]
+            if not len(rows):
+                continue
         series[key] = Series(rows, values)
     return series, int(keep.sum())

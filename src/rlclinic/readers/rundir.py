@@ -1,194 +1,356 @@
-"""What in a directory belongs to one run: logs, configuration, and what is left with the reason."""
+"""What in a directory belongs to one run: logs, trackers, configuration, and what is left with the reason."""
 
 from __future__ import annotations
 
-import itertools
+import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from rlclinic.errors import CannotRead
-from rlclinic.model import Checkpoint
-from rlclinic.readers.config import config_from_text
 from rlclinic.readers.log import read_log
+from rlclinic.readers.offline import is_dvclive
+from rlclinic.readers.records import is_rollout
+from rlclinic.readers.roles import STATES, checkpoint, checkpoints, is_config, role
+
+__all__ = ["Found", "Tracked", "checkpoints", "find", "is_config", "unit_of"]
+
+Form: TypeAlias = Literal["events", "runfiles", "mlflow", "file"]
 
 ENTRIES = 20_000
 """Most directory entries looked at (ours)."""
-LEVELS = 4
-"""Deepest directory level looked at (ours: W&B's console output lies three levels down)."""
+LEVELS = 7
+"""Deepest directory level looked at (ours: W&B's console output below a dated folder of Hydra lies six levels down)."""
 LEFT = 50
 """Most entries named as left out (ours)."""
-
-_CONFIG_NAMES = (
-    r"(?i)(?:(?:train|training|experiment|run|resolved|grpo|ppo|wandb)[_-]?)?"
-    r"(?:config|args|arguments|hparams|params|recipe|settings|overrides)\.(?:ya?ml|json|txt)"
-)
-_METRIC_NAMES = (
-    r"(?i)(?:.*[_.-])?(?:metrics?|logging|trainer_log|history|log|logs|progress|results|reward_log|step_logs|grpo|ppo"
-    r"|train|training|stdout|output|console|nohup)\b.*\.(?:jsonl|csv|tsv|json|log|txt|out)|nohup\.out|.*\.(?:log|out)"
-)
-_ROLLOUT_NAMES = r"(?i)(?:rollouts?|completions?|generations?|samples|.*_data_step\d+|.*rollout.*|timing_spans)"
-_CHECKPOINT = r"(?i)(?:checkpoint|global_step|step|iter|ckpt)[-_]?(\d{1,12})"
-_BESIDE = frozenset({"wandb-metadata.json", "requirements.txt", "label.json", "package.json", "tokenizer.json"})
-_TEXT = frozenset({"", ".txt", ".json", ".ndjson", ".log", ".out", ".err", ".text", ".dat"})
 SNIFFED = 40
 """Most files of unknown name that are opened to see whether they hold metrics (ours)."""
 HEAD = 4 << 20
 """Bytes read of each of them (ours)."""
-_PASSED = {
-    ".db": "a database (Trackio, MLflow); export the metrics as CSV or JSON lines",
-    ".sqlite": "a database; export the metrics as CSV or JSON lines",
-    ".parquet": "Parquet; completions or an export, not read",
-    ".safetensors": "model weights",
-    ".bin": "weights or a pickle, never opened",
-    ".pt": "weights, never opened",
-    ".pth": "weights, never opened",
-    ".pkl": "a pickle, never opened",
-}
-_SKIPPED_DIRECTORIES = frozenset({".git", "__pycache__", "node_modules", ".venv", "venv", "site-packages", ".cache"})
+MOST = 24
+"""Most logs of one run that are read (ours: a run of 8 attempts in three forms)."""
+STATE_BYTES = 64 << 20
+"""Most bytes of earlier checkpoints' states that are read to see that they are of the same run (ours)."""
+_SKIPPED_DIRECTORIES = frozenset(
+    {".git", "__pycache__", "node_modules", ".venv", "venv", "site-packages", ".cache", ".trash", ".ipynb_checkpoints"}
+)
+_HIDDEN = frozenset({".hydra", ".art", ".cometml-runs"})
+_TRACKERS = frozenset({"wandb", "swanlog", "trackio", "mlruns", ".cometml-runs"})
+_AROUND = frozenset(
+    {"files", "logs", "log", "tensorboard", "tensorboard_log", "tensorboard_logs", "tb", "tb_logs", "runs", "events",
+     "trainer", "orchestrator", "metrics", "lightning_logs", ".hydra", *_TRACKERS}
+)  # fmt: skip
+"""Folders that belong to the run around them."""
+_OUTPUT = (
+    r"(?i)outputs?|saves?|saved|results?|ckpts?|checkpoints|models?|v\d+-\d[\d-]*|\d{4}-\d\d-\d\d.*|\d\d-\d\d-\d\d"
+    r"|exp_\d+"
+)
+"""Folders in which trainers put runs, whose name tells nothing of a run: whether those in them are one is read off them."""
+_CLOUD = r"(?:offline-)?run-\d{8}_\d{6}-(\w{1,64})"
+"""The folder of one attempt of a W&B or SwanLab run, with the id of the run."""
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """The files of one run of a tracker, which give one log; ``unit`` is what a user calls it."""
+
+    files: tuple[Path, ...]
+    form: Form
+    unit: str
 
 
 @dataclass
 class Found:
-    """The files of one run; ``left`` pairs what was recognised but not used with the reason."""
+    """The files of one run; ``left`` pairs what was recognised but not used with the reason.
+
+    ``logs`` are the trainer's own, the newest state first; the other forms of ``tracked`` may be of other runs, which only
+    their content tells. ``earlier`` are states of older checkpoints.
+    """
 
     logs: list[Path] = field(default_factory=list)
+    tracked: list[Tracked] = field(default_factory=list)
+    earlier: list[Path] = field(default_factory=list)
     configs: list[Path] = field(default_factory=list)
+    scripts: list[Path] = field(default_factory=list)
+    rollouts: list[Path] = field(default_factory=list)
+    evaluations: list[Path] = field(default_factory=list)
     left: list[tuple[Path, str]] = field(default_factory=list)
+    cut: bool = False
+    """True when there were more entries than are looked at."""
+
+    def leave(self, path: Path, why: str) -> None:
+        if len(self.left) < LEFT:
+            self.left.append((path, why))
 
 
-def is_config(path: Path) -> bool:
-    """True when a file is a configuration by its name and content, not a log."""
-    suffix = path.suffix.lower()
-    if not path.is_file() or suffix not in (".yaml", ".yml", ".txt", ".json", ".args", ".sh"):
-        return False
-    if suffix in (".yaml", ".yml"):
-        return True
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(1 << 16).decode("utf-8-sig", errors="replace")
-    except OSError:
-        return False
-    if suffix == ".json":
-        named = re.fullmatch(_CONFIG_NAMES, path.name) is not None
-        return named and '"log_history"' not in text
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines or len(lines) > 500:
-        return False
-    stating = sum(
-        line.startswith(("--", "#", "+")) or re.match(r"[\w.]{2,100}\s*[:=]\s*\S", line) is not None for line in lines
-    )
-    plain = re.fullmatch(_CONFIG_NAMES, path.name) is not None or any(line.startswith("--") for line in lines)
-    return plain and stating * 2 >= len(lines) and bool(config_from_text(text))
+@dataclass
+class _Home:
+    """What lies in one directory of a run and in the folders that belong to it."""
+
+    logs: list[Path] = field(default_factory=list)
+    states: list[Path] = field(default_factory=list)
+    tracked: dict[str, list[Path]] = field(default_factory=dict)
+    unknown: list[Path] = field(default_factory=list)
 
 
-def find(path: Path) -> Found:
-    """What in the directory ``path`` belongs to its run.
+def find(path: Path, run: str | None = None) -> Found:
+    """What in the directory ``path`` belongs to its run; ``run`` may name a directory of one below.
 
     The newest checkpoint's trainer state stands in for a missing one at the top. Raises CannotRead when the directory
     holds no run, or several.
     """
-    files = _walk(path)
     found = Found()
-    states: list[Path] = []
-    unknown: list[tuple[Path, Path]] = []
-    runs: dict[Path, list[Path]] = {}
-    tracked: dict[Path, list[Path]] = {}
-    for one in files:
-        owner, role, why = _role(path, one)
-        if role not in ("", "left") and not one.is_file():  # a pipe would be waited for
-            continue
-        if role == "log":
-            runs.setdefault(owner, []).append(one)
-        elif role == "state":
-            states.append(one)
-            runs.setdefault(owner, [])
-        elif role == "config":
-            found.configs.append(one)
-        elif role == "tracked":
-            tracked.setdefault(owner, []).append(one)
-        elif role == "unknown":
-            unknown.append((owner, one))
-        elif role == "left" and len(found.left) < LEFT:
-            found.left.append((one, why))
-    if not runs or unknown or len(runs) > 1:
-        runs = _fertile(runs, unknown, {_owner(path, one) for one in states}, found)
-    for owner, kept in tracked.items():
-        _take_tracked(owner, kept, runs, found)
-    if len(runs) > 1 and path in runs:
-        nested = [owner for owner in runs if owner != path]
-        for owner in nested:
-            found.left += [(one, "of another directory below; name it to read it") for one in runs.pop(owner)]
-        states = [one for one in states if _owner(path, one) == path]
-    if len(runs) > 1:
-        names = sorted(str(owner.relative_to(path)) for owner in runs)
-        raise CannotRead(
-            "the directory of one run", f"{path}: {len(runs)} runs", choices=names, hint=f"name one: {path / names[0]}"
-        )
-    for owner, logs in runs.items():
-        found.logs = sorted(logs, key=_counted)
-        newest = max((one for one in states if _owner(path, one) == owner), key=_age, default=None)
-        if newest is not None:
-            found.logs.insert(0, newest)
-            found.left += [(one, "an earlier checkpoint of the same run") for one in states if one != newest][:LEFT]
-        found.configs = [one for one in found.configs if owner in (one.parent, *one.parents)]
-    if not found.logs:
-        seen = (
-            "; ".join(f"{one.name}: {why}" for one, why in found.left[:3])
-            or f"{len(files)} files, none of a known form"
-        )
-        raise CannotRead(
-            "the directory of a run",
-            f"{path}: {seen}",
-            hint="give trainer_state.json, a metrics .jsonl or .csv, or the console output",
-        )
+    homes: dict[Path, _Home] = {}
+    answers: dict[str, bool] = {}
+    for one, parts in _walk(path, found):
+        kind, why = ("runfolder", "") if one.name == _RUN else role(parts, one.name)
+        home, unit = _home(path, parts), ""
+        if kind == "runfolder":
+            _at(homes, home).tracked.setdefault(f"mlflow:{one.parent}", []).append(one.parent)
+        elif kind == "state":
+            _at(homes, home).states.append(one)
+        elif kind == "log" and _answers(one, parts, answers):
+            found.rollouts.append(one)
+        elif kind == "log":
+            _at(homes, home).logs.append(one)
+        elif kind == "unknown":
+            _at(homes, home).unknown.append(one)
+        elif kind in ("events", "runfile", "database"):
+            unit = _tracker_run(path, one, parts, kind)
+            _at(homes, home).tracked.setdefault(unit, []).append(one)
+        elif kind == "left":
+            found.leave(one, why)
+        elif kind:
+            {"config": found.configs, "script": found.scripts, "rollouts": found.rollouts,
+             "evaluation": found.evaluations}[kind].append(one)  # fmt: skip
+    homes = _fertile(path, homes, found)
+    kept = _chosen(path, homes, run, found)
+    for home in kept:
+        _take(path, homes[home], found)
+    _settle_configs(path, kept, found)
+    if not found.logs and not found.tracked:
+        raise _nothing(path, found)
     return found
 
 
-def _fertile(
-    runs: dict[Path, list[Path]], unknown: list[tuple[Path, Path]], stated: set[Path], found: Found
-) -> dict[Path, list[Path]]:
-    """The runs that hold metrics, those in files of unknown name included where no known name leads to any.
+_RUN = "\0mlflow"
+
+
+def _at(homes: dict[Path, _Home], place: Path) -> _Home:
+    return homes.setdefault(place, _Home())
+
+
+def _nothing(path: Path, found: Found) -> CannotRead:
+    seen = "; ".join(f"{one.name}: {why}" for one, why in found.left[:3])
+    if found.rollouts:
+        seen = f"{len(found.rollouts)} files of saved answers (rollouts), no metrics" + (f"; {seen}" if seen else "")
+    elif found.evaluations:
+        seen = f"{found.evaluations[0].name}: results of an evaluation, no course of training" + (
+            f"; {seen}" if seen else ""
+        )
+    elif found.configs or found.scripts:
+        seen = seen or f"{(*found.configs, *found.scripts)[0].name}: a configuration, not metrics"
+    return CannotRead(
+        "the directory of a run",
+        f"{path}: {seen or 'no file of a known form'}",
+        hint="give trainer_state.json, a metrics .jsonl or .csv, or the console output",
+    )
+
+
+# ---------------------------------------------------------------------------------------------- which directory
+
+
+def _home(top: Path, parts: tuple[str, ...]) -> Path:
+    """The directory of the run a file belongs to: checkpoints and tracker folders belong to the run around them."""
+    kept: list[str] = []
+    for part in parts:
+        if checkpoint(part) is not None or part.lower() in _AROUND or re.fullmatch(_CLOUD, part):
+            break
+        kept.append(part)
+    return top.joinpath(*kept)
+
+
+def _fertile(top: Path, homes: dict[Path, _Home], found: Found) -> dict[Path, _Home]:
+    """The homes that hold metrics, those in files of unknown name included where no known name leads to any.
 
     Where nothing holds metrics all are returned, for what they do hold (the error of a crash).
     """
-    sure: set[Path] = set(stated)
-    for tried, (owner, logs) in enumerate(runs.items()):
-        if len(sure) > 1 or tried >= SNIFFED:  # several runs for certain, or too many to open
-            return runs
-        if owner not in sure and any(_holds_metrics(one) for one in logs[:SNIFFED]):
-            sure.add(owner)
+    known = {place: home for place, home in homes.items() if home.logs or home.states or home.tracked}
+    sure = {place for place, home in known.items() if home.states or home.tracked}
+    for tried, (place, home) in enumerate(known.items()):
+        if tried >= SNIFFED:
+            return known
+        if place not in sure and any(_holds_metrics(one) for one in home.logs[:SNIFFED]):
+            sure.add(place)
     if sure:
-        for owner in [owner for owner in runs if owner not in sure]:
-            found.left += [(one, "no metrics in it") for one in runs.pop(owner)]
-        return runs
+        for place in [place for place in known if place not in sure]:
+            for one in known.pop(place).logs:
+                found.leave(one, "no metrics in it")
+        return known
     spoken: dict[Path, list[Path]] = {}
-    for owner, one in unknown[:SNIFFED]:
+    every = [(place, one) for place, home in homes.items() for one in home.unknown]
+    for place, one in every[:SNIFFED]:
         if _holds_metrics(one):
-            spoken.setdefault(owner, []).append(one)
+            spoken.setdefault(place, []).append(one)
     if not spoken:
-        return runs
-    for owner, logs in runs.items():
-        if owner in spoken:
-            spoken[owner] += logs  # a console without metrics may still hold the error that ended the run
+        return known
+    for place, home in known.items():
+        if place not in spoken:
+            for one in home.logs:
+                found.leave(one, "no metrics in it")
+    # A console without metrics may still hold the error that ended the run.
+    return {place: _Home(logs=[*homes[place].logs, *files]) for place, files in spoken.items()}
+
+
+def _chosen(top: Path, homes: dict[Path, _Home], run: str | None, found: Found) -> list[Path]:
+    """The homes that may hold the run of ``top``; several only where their names say nothing of different runs."""
+    if run is not None:
+        named = [place for place in homes if place != top and place.relative_to(top).as_posix() == run.strip("/")]
+        if named:
+            return named
+    if len(homes) < 2:
+        return list(homes)
+    below = [place for place in homes if place != top]
+    plain = [place for place in below if all(re.fullmatch(_OUTPUT, p) for p in place.relative_to(top).parts)]
+    if top in homes:
+        for place in below:
+            if place not in plain:
+                home = homes[place]
+                for one in (*home.logs, *home.states, *(f for files in home.tracked.values() for f in files)):
+                    found.leave(one, "of another directory below; name it to read it")
+        return [top, *plain]
+    only = [place for place in below if not homes[place].logs and not homes[place].states]
+    if len({*plain, *only}) == len(below) and len(below) <= MOST:
+        return below  # trackers of one run write into folders of many names, too
+    outer = sorted(below)[0]
+    if all(outer in (place, *place.parents) for place in below):
+        return _chosen(outer, homes, None, found)
+    names = sorted(place.relative_to(top).as_posix() for place in below)
+    raise CannotRead(
+        "the directory of one run", f"{top}: {len(names)} runs", choices=names, hint=f"name one: {top / names[0]}"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ what of a home
+
+
+def _take(top: Path, home: _Home, found: Found) -> None:
+    states = sorted(home.states, key=_age)
+    if states:
+        found.logs.append(states[-1])
+        size = 0
+        for one in reversed(states[:-1]):
+            size += _size(one)
+            if size <= STATE_BYTES and len(found.earlier) < 2 and (one == states[0] or not found.earlier):
+                found.earlier.append(one)
+            else:
+                found.leave(one, "an earlier checkpoint of the same run")
+    logs = sorted(home.logs, key=lambda one: (one.name not in STATES, _counted(one)))
+    for one in logs:
+        if len(found.logs) < MOST:
+            found.logs.append(one)
         else:
-            found.left += [(one, "no metrics in it") for one in logs]
-    return spoken
+            found.leave(one, f"more than {MOST} logs")
+    seen: set[str] = set()
+    for unit in sorted(home.tracked, key=lambda unit: max(_age_of(one) for one in home.tracked[unit]), reverse=True):
+        files = sorted(home.tracked[unit])
+        form, _, name = unit.partition(":")
+        if form == "events":
+            outer = Path(name)
+            around = [f"events:{place}" for place in outer.parents if f"events:{place}" in home.tracked]
+            if around:
+                continue  # add_scalars and add_hparams write below the run's own folder
+            inner = [u for u in home.tracked if u.startswith("events:") and outer in Path(u[7:]).parents]
+            files += [one for u in inner for one in sorted(home.tracked[u])]
+            tracked = Tracked(tuple(files), "events", _relative(top, outer))
+        elif form == "mlflow":
+            tracked = Tracked((Path(name),), "mlflow", _relative(top, Path(name)))
+        elif form == "run":
+            # A copy made without links holds latest-run once more.
+            kept = {(one.name, one.parent.name if "latest" not in one.parent.name else ""): one for one in files}
+            fresh = [one for one in files if "latest" not in one.parent.name] or list(kept.values())
+            tracked = Tracked(tuple(fresh), "runfiles", name)
+        else:
+            tracked = Tracked((Path(files[0]),), "file", _relative(top, files[0]))
+        if len(found.tracked) >= MOST:
+            found.leave(files[0], f"more than {MOST} runs of trackers; name it to read it")
+        elif tracked.unit not in seen:
+            seen.add(tracked.unit)
+            found.tracked.append(tracked)
 
 
-def _take_tracked(owner: Path, files: list[Path], runs: dict[Path, list[Path]], found: Found) -> None:
-    """A tracker's own files count where no other log of the run does: they hold the same once more. Those of one folder
-    are parts of one run; of several folders the last is taken, by the time in its name."""
-    if owner in runs:
-        found.left += [(one, "the same run in its tracker's form; the other log is read") for one in files][:LEFT]
-        return
-    last = max(one.parent for one in files)
-    runs[owner] = [one for one in files if one.parent == last]
-    found.left += [(one, "another run of the tracker; name it to read it") for one in files if one.parent != last][
-        :LEFT
-    ]
+def _tracker_run(top: Path, one: Path, parts: tuple[str, ...], kind: str) -> str:
+    """Which run of a tracker a file belongs to: by its id, else by its folder."""
+    if kind == "events":
+        return f"events:{one.parent}"
+    if kind == "runfile":
+        named = re.fullmatch(_CLOUD, one.parent.name)
+        return f"run:{one.stem.removeprefix('run-') if '-' in one.stem else named[1] if named else one.parent.name}"
+    return f"file:{one}"
+
+
+def unit_of(top: Path, one: Path) -> str:
+    """What a user calls a log to read it alone: its path below ``top``, the folder of a checkpoint's state."""
+    return _relative(top, one.parent if one.name == "trainer_state.json" and one.parent != top else one)
+
+
+def _relative(top: Path, one: Path) -> str:
+    try:
+        return one.relative_to(top).as_posix()
+    except ValueError:
+        return str(one)
+
+
+def _settle_configs(top: Path, kept: list[Path], found: Found) -> None:
+    """Keep the configurations in and around the homes of the run, and those of trackers for the run that is kept."""
+    places = {place for home in kept for place in (home, *home.parents) if top in (place, *place.parents)}
+    near = [one for one in found.configs if _config_home(top, one) in places]
+    found.configs = sorted(near, key=lambda one: (_precedence(one), str(one)))
+    scripts = [one for one in found.scripts if one.parent in places]
+    if len(scripts) > 1:
+        for one in scripts:
+            found.leave(
+                one, "one of several scripts: which of them started the run is not known; give it with --config"
+            )
+        scripts = []
+    found.scripts = scripts
+
+
+def _config_home(top: Path, one: Path) -> Path:
+    return _home(top, one.relative_to(top).parts[:-1])
+
+
+def _precedence(one: Path) -> int:
+    """Configurations in the order in which they are believed, least first: what was resolved at the start comes last."""
+    if one.name == "overrides.yaml":
+        return 3
+    if one.name == "wandb-metadata.json":
+        return 0
+    if ".hydra" in one.parts:
+        return 2
+    return 1 if "files" in one.parts else 2
+
+
+def _answers(one: Path, parts: tuple[str, ...], known: dict[str, bool]) -> bool:
+    """True for JSON lines of saved answers; files whose names differ in numbers only are looked at once."""
+    if one.suffix.lower() not in (".jsonl",) or one.name in STATES:
+        return False
+    alike = "/".join((*parts, re.sub(r"\d+", "0", one.name)))
+    if alike not in known and len(known) < SNIFFED:
+        known[alike] = _saved_answers(one)
+    return known.get(alike, False)
+
+
+def _saved_answers(one: Path) -> bool:
+    try:
+        with one.open("rb") as stream:
+            record = json.loads(stream.readline(HEAD))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and is_rollout(record)
 
 
 def _counted(path: Path) -> tuple[list[tuple[int, str]], str]:
@@ -197,101 +359,93 @@ def _counted(path: Path) -> tuple[list[tuple[int, str]], str]:
     return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in pieces], str(path)
 
 
-def checkpoints(sources: Iterable[Path]) -> tuple[Checkpoint, ...]:
-    """The saved states beside logs or in the directories of runs, by rising step; none of them is opened.
-
-    Looked for in each directory, in the directory of each file, around a trainer state that itself lies in a checkpoint,
-    and in subdirectories called checkpoints. Of several for one step the first found counts.
-    """
-    places: dict[Path, None] = {}
-    for source in sources:
-        place = source if source.is_dir() else source.parent
-        if re.fullmatch(_CHECKPOINT, place.name):
-            place = place.parent
-        places[place] = None
-        places.update({place / name: None for name in ("checkpoints", "ckpts", "ckpt")})
-    found: dict[float, Checkpoint] = {}
-    for one in (folder for place in list(places)[:LEFT] for folder in _folders(place)):
-        if saved := re.fullmatch(_CHECKPOINT, one.name):
-            found.setdefault(float(saved[1]), Checkpoint(float(saved[1]), str(one)))
-    return tuple(found[step] for step in sorted(found))
+def _age(state: Path) -> tuple[int, int]:
+    """Newer trainer states sort later; one outside any checkpoint is the newest."""
+    step = checkpoint(state.parent.name)
+    return (1, 0) if step is None else (0, step)
 
 
-def _folders(place: Path) -> list[Path]:
-    """The directories directly in ``place``, in the order of their names; none where it cannot be read."""
+def _age_of(one: Path) -> str:
+    """The time in the name of a tracker's folder or file, which copying keeps; the name itself without one."""
+    found = re.search(r"\d{8}_\d{6}|tfevents\.\d{6,12}", str(one))
+    return (found[0] if found else "") + str(one)
+
+
+def _size(one: Path) -> int:
     try:
-        with os.scandir(place) as entries:
-            looked = itertools.islice(entries, ENTRIES)
-            return sorted(Path(one.path) for one in looked if one.is_dir(follow_symlinks=False))
+        return one.stat().st_size
     except OSError:
-        return []
+        return 0
 
 
-def _walk(top: Path) -> list[Path]:
-    files: list[Path] = []
+def _walk(top: Path, found: Found) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """(file, folders between it and ``top``) of every regular file, in the order of their names, at most ``ENTRIES``.
+
+    A run of MLflow's file store or of DVCLive stands as one entry called ``_RUN``. Links to folders outside are followed
+    once.
+    """
     seen = 0
-    for place, directories, names in os.walk(top, followlinks=False):
-        directories.sort()
-        depth = len(Path(place).relative_to(top).parts)
-        directories[:] = [d for d in directories if d not in _SKIPPED_DIRECTORIES] if depth < LEVELS else []
-        for name in sorted(names):
-            files.append(Path(place) / name)
-            seen += 1
-            if seen >= ENTRIES:
-                return files
-    return files
+    visited = {_identity(top)}
+    within = os.path.realpath(top) + os.sep
+    pending: list[tuple[Path, tuple[str, ...]]] = [(top, ())]
+    while pending:
+        place, parts = pending.pop()
+        folders: list[str] = []
+        files: list[str] = []
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > ENTRIES:
+                        found.cut = True
+                        break
+                    try:
+                        if entry.is_symlink() and entry.is_dir():
+                            if f"{os.path.realpath(entry.path)}{os.sep}".startswith(within):
+                                continue
+                            folders.append(entry.name)
+                        elif entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.name)
+                        elif entry.is_file():
+                            files.append(entry.name)
+                    except OSError:
+                        continue
+        except OSError as error:
+            if not parts:
+                raise CannotRead("the directory of a run", f"{top}: {error.strerror or error}") from error
+            found.leave(place, error.strerror or "cannot be opened")
+            continue
+        mlflow = "meta.yaml" in files and {"metrics", "params"} <= set(folders)
+        if mlflow or ("plots" in folders and is_dvclive(place)):
+            yield place / _RUN, parts
+            continue
+        for name in sorted(files):
+            yield place / name, parts
+        if len(parts) >= LEVELS or found.cut:
+            continue
+        for name in sorted(folders, reverse=True):
+            if name in _SKIPPED_DIRECTORIES or (name.startswith(".") and name not in _HIDDEN):
+                continue
+            if parts and checkpoint(parts[-1]) is not None:
+                continue  # weights and optimizer states in their own folders
+            below = place / name
+            if (same := _identity(below)) not in visited:
+                visited.add(same)
+                pending.append((below, (*parts, name)))
 
 
-def _owner(top: Path, one: Path) -> Path:
-    """The directory of the run a file belongs to: checkpoints and tracker folders belong to the run around them."""
-    parts = one.relative_to(top).parts[:-1]
-    kept: list[str] = []
-    for part in parts:
-        if re.fullmatch(_CHECKPOINT, part) or part in (
-            "wandb",
-            "files",
-            "logs",
-            "log",
-            ".hydra",
-            "tensorboard",
-            "runs",
-            "swanlog",
-            "outputs",
-            "trackio",
-            "mlruns",
-        ):
-            break
-        kept.append(part)
-    return top.joinpath(*kept)
-
-
-def _role(top: Path, one: Path) -> tuple[Path, str, str]:
-    owner, name, suffix = _owner(top, one), one.name, one.suffix.lower()
-    if name == "trainer_state.json":
-        return owner, "state", ""
-    if "tfevents" in name or suffix in (".wandb", ".swanlab"):
-        return owner, "tracked", ""
-    if suffix in _PASSED:
-        return owner, "left", _PASSED[suffix]
-    if ".hydra" in one.parts:
-        return owner, "config" if name in ("config.yaml", "overrides.yaml") else "", ""
-    if name in _BESIDE:
-        return owner, "", ""
-    if re.fullmatch(_ROLLOUT_NAMES, one.stem) or any(
-        re.fullmatch(_ROLLOUT_NAMES, part) for part in one.relative_to(top).parts[:-1]
-    ):
-        return owner, "left", "saved answers (rollouts), not metrics"
-    if any(re.fullmatch(_CHECKPOINT, part) for part in one.relative_to(top).parts[:-1]):
-        return owner, "", ""
-    if re.fullmatch(_CONFIG_NAMES, name):
-        return owner, "config", ""
-    if re.fullmatch(_METRIC_NAMES, name) or suffix in (".jsonl", ".csv", ".tsv"):
-        return owner, "log", ""
-    return owner, "unknown" if suffix in _TEXT else "", ""
+def _identity(place: Path) -> tuple[int, int]:
+    try:
+        stat = place.stat()
+    except OSError:
+        return (-1, hash(place))
+    return (stat.st_dev, stat.st_ino)
 
 
 def _holds_metrics(one: Path) -> bool:
     """True when the beginning of a file of unknown name reads as a log with metrics."""
+    if one.suffix.lower() in (".gz", ".zst", ".bz2", ".xz", ".zip", ".parquet"):
+        return True
     try:
         with one.open("rb") as stream:
             head = stream.read(HEAD // 16)
@@ -303,11 +457,5 @@ def _holds_metrics(one: Path) -> bool:
 def _speaks(head: bytes, name: str) -> bool:
     try:
         return read_log(None, head, name=name).kind in ("metrics", "supervised")
-    except CannotRead:
-        return False
-
-
-def _age(state: Path) -> tuple[int, int]:
-    """Newer trainer states sort later; one outside any checkpoint is the newest."""
-    found = re.fullmatch(_CHECKPOINT, state.parent.name)
-    return (0, int(found[1])) if found else (1, 0)
+    except CannotRead as problem:
+        return "runs" in problem.found  # several in one file

@@ -1,74 +1,108 @@
-"""Metrics out of separated columns: CSV in its wide, long and exported forms, and pasted tables."""
+"""Metrics out of separated columns: CSV and TSV in their wide, long and exported forms, and pasted tables."""
 
 from __future__ import annotations
 
 import csv
-import math
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import PurePath
 
-from rlclinic.errors import CannotRead
+import numpy as np
+
 from rlclinic.model import Warn
+from rlclinic.readers import sheets
+from rlclinic.readers.owners import Owners, of_one_run
 from rlclinic.readers.records import refuse, trains
-from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.rows import Inferred, Log, Nonfinite, Rows
+from rlclinic.readers.sheets import Columns, Gathered, Summaries
 from rlclinic.readers.tokens import Commas, Printed, metric_like, number
 
 SAMPLED = 500
-"""Rows of a CSV from which its printed decimals are known (ours); later rows are read faster."""
+"""Rows of a table from which its printed decimals are known (ours); later rows are read faster."""
+TOGETHER = 2_000
+"""Lines of a table that are read at once (ours: 1 MB of 60 metrics)."""
+_NOTHING = -2.718281828459e-289
+"""Stands for an empty cell where many are read at once; no log holds this number."""
 
-MOST_RUNS = 1_000
-"""Most runs of one table that are told apart (ours)."""
-
-_LONG_FORM = frozenset({"key", "metric", "name", "tag", "metric_name"})
-_LONG_VALUE = frozenset({"value", "metric_value"})
-_RUN_COLUMNS = ("run", "run_name", "run_id", "experiment", "run name", "run id", "experiment_name")
-_EXPORTED = r".{1,300} - [\w/@. ]{1,190}"
-_EXPORT_AXIS = r"(?i)step|(?:train/)?(?:global[_ ])?_?step|relative time.*|wall ?time|_runtime|epoch"
 _HEADER_CELL = r"[\w./@()%+ #-]{1,200}"
+_ODD_CELL = r"[\w./@()%+ #:=<>'&*|\[\]-]{1,200}"
+"""As the name of a metric in a header that also names the step (TRL's profiling keys hold a colon)."""
 _VALUED = r"\s[-+]?\d+\.\d"
 _RULE = r"[\s|:+=-]+"
+# What Transformers draws above the table in a notebook (transformers/utils/notebook.py): [ 20/300 01:02 < 14:30, 0.3 it/s]
+_NOTEBOOK_BAR = r"\[\s{0,8}\d{1,9}/(\d{1,9}) [\d:]{4,12}(?: <[^\[\]]{1,60})?(?:, Epoch [\d./]{1,24})?\]"
 _STEP_COLUMN = r"(?i)(?:train/|training/)?(?:global[_ ])?_?(?:step|steps|iter|iteration|epoch|update)"
 _GAP = r"\s{2,}|\t"
+_ESCAPED = ("'-", "'+")
+"""How MLflow writes a leading sign, lest a spreadsheet take the cell for a formula (from its source)."""
 
 
 def delimiter(header: str) -> str | None:
-    """The delimiter of a CSV header, None when the line is no header of at least two columns."""
+    """The delimiter of a table's header, None when the line is no header of at least two columns."""
     best = max("\t;,", key=header.count)
-    cells = [cell.strip().strip('"') for cell in header.split(best)]
+    if header.count(best) == 0:
+        return None
+    cells = [cell.strip() for cell in _split(header, best)]
+    chart = len(cells) > 1 and (sheets.is_axis(cells[0]) or any(cell.endswith("__MIN") for cell in cells))
     if (
-        header.count(best) == 0
-        or "{" in header
+        len(cells) < 2
+        or ("{" in header and not chart)
         or not all(cells[1:])
         or any(number(cell) is not None for cell in cells)
     ):
         return None
-    exported = re.fullmatch(_EXPORT_AXIS, cells[0]) is not None
+    sure = sheets.is_list(cells) or any(re.fullmatch(_STEP_COLUMN, cell) for cell in cells)
+    form = _ODD_CELL if sure else _HEADER_CELL
     if "__MIN" not in header and not all(
-        re.fullmatch(_HEADER_CELL, cell) or (exported and re.fullmatch(_EXPORTED, cell)) for cell in cells[1:]
+        re.fullmatch(form, cell) or (chart and sheets.is_curve(cell)) for cell in cells[1:]
     ):
         return None
-    if any(re.search(_VALUED, cell) for cell in cells):
+    if any(re.search(_VALUED, cell) for cell in cells) and not chart:
         return None
-    named = metric_like(cells) or {c.lower() for c in cells} & _LONG_FORM
-    return best if named and all(len(cell) < 200 for cell in cells) else None
+    known = metric_like(cells) or sheets.is_long(cells) or sheets.is_lone(cells)
+    return best if known and all(len(cell) < 500 for cell in cells) else None
+
+
+def _split(line: str, mark: str) -> list[str]:
+    csv.field_size_limit(1 << 22)
+    try:
+        return next(csv.reader([line.lstrip("\ufeff")], delimiter=mark), [])
+    except csv.Error:
+        return []
 
 
 def read_csv(
     lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iterable[Warn] = (), *, run: str | None = None
 ) -> Log:
-    """Separated columns: wide (one for each metric), long (run, step, key, value), or exported from W&B.
+    """Separated columns: wide (one for each metric), long (run, step, key, value), a chart, or one row for each run.
 
     ``run`` names one of several runs. Raises CannotRead without metrics, and naming the runs when none is chosen.
     """
     warnings = list(said)
-    last = [True]
+    source = iter(lines)
+    sheet: _Wide | _Long | None = None
+    ended = whole = True
 
     def text() -> Iterator[str]:
-        for line, ended in lines:
-            last[0] = ended
-            if line.strip():
-                yield line + "\n"
+        nonlocal ended, whole
+        while True:
+            # Between two records many lines may be read at once, within a quoted cell that spans lines not.
+            many = TOGETHER if whole and isinstance(sheet, _Wide) and sheet.quick else 1
+            block = [pair for pair in itertools.islice(source, many) if pair[0] and not pair[0].isspace()]
+            if many > 1 and isinstance(sheet, _Wide) and len(block) > 1 and block[-1][1]:
+                if sheet.take_lines([line for line, _ in block], mark):
+                    continue
+            elif not block:
+                following = next(source, None)
+                if following is None:
+                    return
+                block = [following]
+            for line, ended in block:  # noqa: B007
+                if line.strip():
+                    whole = False
+                    yield line + "\n"
 
     csv.field_size_limit(1 << 22)
     table = csv.reader(text(), delimiter=mark)
@@ -76,79 +110,73 @@ def read_csv(
         header = [cell.strip().lstrip("\ufeff") for cell in next(table)]
     except (StopIteration, csv.Error) as error:
         raise refuse(path, "an empty table", "give the log of the run") from error
-    lowered = {cell.lower() for cell in header}
-    sheet: _Wide | _Long
-    sheet = _Long(header, mark) if _LONG_FORM & lowered and _LONG_VALUE & lowered else _Wide(header, mark, path)
+    columns = sheets.understood(header, path, run)
+    sheet = (_Long if columns.value is not None else _Wide)(columns, header, mark)
+    width = len(header)
     broken = 0
-    cells: list[str] | None = None
-
-    def take(cells: list[str]) -> int:
-        if len(cells) != len(header):
-            return 1
-        sheet.take(cells)
-        return 0
-
     try:
-        for following in table:
-            if cells is not None:
-                broken += take(cells)
-            cells = following
+        for cells in table:
+            whole = True
+            if not ended and len(cells) <= width:
+                says = "the last line does not end; its last cell may be incomplete and is left out"
+                warnings.append(Warn("cut_text", says))
+                cells = [*cells[:-1], *[""] * (width - len(cells) + 1)]
+            if len(cells) == width:
+                sheet.take(cells)
+            else:
+                broken += 1
     except csv.Error:
         broken += 1
-    if cells is not None:
-        if not last[0] and len(cells) <= len(header):
-            warnings.append(
-                Warn("cut_text", "the last line does not end; its last cell may be incomplete and is left out")
-            )
-            cells = [*cells[:-1], *[""] * (len(header) - len(cells) + 1)]
-        broken += take(cells)
-    rows = sheet.rows(path)
     if broken:
-        warnings.append(Warn("broken_lines", f"{broken} lines do not have {len(header)} cells; skipped"))
+        warnings.append(Warn("broken_lines", f"{broken} lines do not have {width} cells; skipped"))
+    return sheet.log(path, run, warnings, broken)
+
+
+def _finished(
+    rows: Rows,
+    path: str,
+    label: str,
+    width: int,
+    warnings: list[Warn],
+    broken: int,
+    why: Inferred | None = None,
+    nonfinite: Nonfinite = "unknown",
+) -> Log:
     if broken and not rows.rows:
         raise refuse(
             path,
-            f"a table of which no line has the {len(header)} cells of its header",
+            f"a table of which no line has the {width} cells of its header",
             "write decimal points for decimal commas, or put numbers with commas in quotes",
         )
     if not rows.rows or not trains(rows):
         raise refuse(
-            path,
-            f"a table of {len(header)} columns without a training metric",
-            "give the table to which the trainer logs",
+            path, f"a table of {width} columns without a training metric", "give the table to which the trainer logs"
         )
-    return rows.finish(path=path, format="csv", warnings=warnings)
-
-
-def _one_run(path: str, runs: Iterable[str]) -> None:
-    """Raises CannotRead when a table holds several runs: one after the other they would pass for a run and its restart."""
-    names = sorted(runs)
-    if len(names) > 1:
-        raise CannotRead(
-            "the table of one run",
-            f"{path}: a table of {len(names)} runs",
-            choices=names,
-            hint="write the columns or lines of one of them to a file of its own (in W&B: export with one run selected)",
-        )
+    return replace(
+        rows.finish(path=path, format="csv", nonfinite=nonfinite, inferred=why, warnings=warnings), run=label
+    )
 
 
 class _Wide:
     """A table with a column for each metric; what its commas mean shows in its first rows."""
 
-    def __init__(self, header: list[str], mark: str, path: str) -> None:
-        names = _exported(header, path)
-        self._run = next((at for at, name in names.items() if name.lower() in _RUN_COLUMNS), None)
-        self._names = {at: name for at, name in names.items() if at != self._run}
-        self._runs: set[str] = set()
+    def __init__(self, columns: Columns, header: list[str], mark: str) -> None:
+        self._columns = columns
+        self._names = dict(columns.metrics)
+        self._header = header
         self._table = Rows()
+        self._owners = Owners(columns.doubtful) if columns.run is not None or columns.run_id is not None else None
+        self._lists = Summaries(columns, header)
         self._commas = Commas(decimal=None if mark == "," else True)
         self._first: list[list[str]] = []
         self._settled = False
         self._texts: set[int] = set()
+        self._unlike = 0
 
     def take(self, cells: list[str]) -> None:
-        if self._run is not None and cells[self._run].strip() and len(self._runs) < MOST_RUNS:
-            self._runs.add(cells[self._run].strip())
+        for value, (low, high) in self._columns.bounds.items():
+            if cells[low] != cells[high] and cells[value]:
+                self._unlike += 1
         if self._settled:
             self._quick(cells)
             return
@@ -158,13 +186,59 @@ class _Wide:
         if len(self._first) >= SAMPLED:
             self._settle()
 
-    def rows(self, path: str) -> Rows:
-        """The table; raises CannotRead when its column of runs names several."""
+    @property
+    def quick(self) -> bool:
+        """True when lines may be read many at a time: what commas and words mean is known by now."""
+        return self._settled and not self._columns.bounds and not self._lists.possible
+
+    def take_lines(self, lines: list[str], mark: str) -> bool:
+        """Take many lines of plain numbers and words at once; False, and none taken, where one of them is anything else."""
+        width = len(self._header)
+        text = "\n".join(lines)
+        if '"' in text:
+            if any(line.count('"') != 2 * width for line in lines):
+                return False
+            lines = [line.replace('"', "") for line in lines]
+        if any(line.count(mark) != width - 1 for line in lines):
+            return False
+        plain = [at for at in self._names if at not in self._texts]
+        filled = [_filled(line, mark) for line in lines] if mark + mark in text or '"' in text else lines
+        filled = [_filled(line, mark) if line[0] == mark or line[-1] == mark else line for line in filled]
+        try:
+            table = np.loadtxt(filled, delimiter=mark, comments=None, ndmin=2, usecols=plain or None)
+        except (ValueError, TypeError, IndexError):
+            return False
+        run, run_id = self._columns.run, self._columns.run_id
+        wordy = sorted(self._texts)
+        parts = [line.split(mark) for line in lines] if wordy or self._owners is not None else []
+        tokens = {at: [_cell(cells[at], self._commas) for cells in parts] for at in wordy}
+        found = {at: [None if t is None else number(t) for t in column] for at, column in tokens.items()}
+        words = [[_NOTHING if value is None else value for value in column] for column in found.values()]
+        whole = np.column_stack([table, *words]) if words else table
+        place = self._table.add_table([self._names[at] for at in (*plain, *wordy)], whole, whole != _NOTHING)
+        for at, column in tokens.items():
+            for row, token, value in zip(place.tolist(), column, found[at], strict=True):
+                if token is not None and value is None and row >= 0:
+                    self._table.unread.other(self._names[at], token, row)
+        if self._owners is not None:
+            for row, cells in zip(place.tolist(), parts, strict=True):
+                if row >= 0:
+                    self._owners.note(
+                        cells[run].strip() if run is not None else "",
+                        cells[run_id].strip() if run_id is not None else "",
+                    )
+        return True
+
+    def log(self, path: str, run: str | None, warnings: list[Warn], broken: int) -> Log:
+        """The run that is meant; raises CannotRead when there are several, or no metric."""
         self._settle()
-        counter = all(number(run) is not None for run in self._runs) and 2 * len(self._runs) > self._table.rows
-        if not counter:
-            _one_run(path, self._runs)
-        return self._table
+        label = self._columns.label
+        if self._owners is not None:
+            if self._lists.found(self._owners):
+                return self._lists.log(self._owners, path, run, warnings)
+            label = of_one_run(self._table, self._owners, path, run)
+        warnings += sheets.told(self._columns, self._unlike, self._table.rows)
+        return _finished(self._table, path, label, len(self._header), warnings, broken)
 
     def _settle(self) -> None:
         for cells in self._first:
@@ -174,7 +248,18 @@ class _Wide:
     def _slow(self, cells: list[str]) -> None:
         row = {name: token for at, name in self._names.items() if (token := _cell(cells[at], self._commas)) is not None}
         self._texts.update(at for at, name in self._names.items() if name in row and number(row[name]) is None)
-        self._table.add_printed(row)
+        self._belongs(cells, self._table.add_printed(row))
+
+    def _belongs(self, cells: list[str], added: bool) -> None:
+        if self._owners is None or not (added or self._lists.possible):
+            return
+        run, run_id = self._columns.run, self._columns.run_id
+        place = self._owners.note(
+            cells[run].strip() if run is not None else "", cells[run_id].strip() if run_id is not None else ""
+        )
+        self._lists.note(cells, place, self._owners)
+        if not added:
+            self._owners.rows.pop()
 
     def _quick(self, cells: list[str]) -> None:
         """As ``_slow`` for plain numbers, whose decimals are known by now."""
@@ -189,59 +274,66 @@ class _Wide:
         for at in texts:
             if (token := _cell(cells[at], self._commas)) is not None:
                 row[self._names[at]] = token
-        self._table.add(row)
+        added = self._table.add(row)
+        if self._owners is not None:
+            self._belongs(cells, added)
+
+
+def _filled(line: str, mark: str) -> str:
+    """The line with ``_NOTHING`` in its empty cells."""
+    empty, double = f"{mark}{_NOTHING}{mark}", mark + mark
+    line = line.replace(double, empty).replace(double, empty)
+    line = f"{line}{_NOTHING}" if line[-1:] == mark else line
+    return f"{_NOTHING}{line}" if line[:1] == mark else line
 
 
 class _Long:
-    """A table with one value a line, gathered by step."""
+    """A table with one value a line, gathered by run, key and step."""
 
-    def __init__(self, header: list[str], mark: str) -> None:
-        self._header = [cell.lower() for cell in header]
+    def __init__(self, columns: Columns, header: list[str], mark: str) -> None:
+        self._columns = columns
+        self._width = len(header)
         self._commas = Commas(decimal=None if mark == "," else True)
-        self._runs: dict[str, dict[float, dict[str, str]]] = {}
+        self._gathered = Gathered(columns)
+        self._first: list[list[str]] = []
+        self._settled = False
 
     def take(self, cells: list[str]) -> None:
-        at = dict(zip(self._header, cells, strict=True))
-        owner = next((at[k] for k in _RUN_COLUMNS if k in at), "")
-        name = next((at[k] for k in sorted(_LONG_FORM) if k in at), "")
-        value = next((at[k].strip() for k in sorted(_LONG_VALUE) if k in at), "")
-        step = next((number(at[k]) for k in ("step", "global_step", "_step", "iteration") if k in at), None)
-        if name and value and (owner in self._runs or len(self._runs) < MOST_RUNS):
-            self._commas.seen(value)
-            self._runs.setdefault(owner, {}).setdefault(math.nan if step is None else step, {})[name] = value
+        if self._settled:
+            self._place(cells)
+            return
+        self._first.append(cells)
+        self._commas.seen(cells[self._columns.value or 0].strip())
+        if len(self._first) >= SAMPLED:
+            self._settle()
 
-    def rows(self, path: str) -> Rows:
-        """One row for each step; raises CannotRead when there are several runs."""
-        _one_run(path, self._runs)
-        rows = Rows()
-        for step, values in next(iter(self._runs.values()), {}).items():
-            row = {name: token for name, value in values.items() if (token := _cell(value, self._commas)) is not None}
-            rows.add(row, None if math.isnan(step) else step)
-        return rows
+    def _settle(self) -> None:
+        for cells in self._first:
+            self._place(cells)
+        self._first, self._settled = [], True
 
+    def _place(self, cells: list[str]) -> None:
+        token = _cell(cells[self._columns.value or 0], self._commas)
+        if token is not None:
+            self._gathered.take(cells, token)
 
-def _exported(header: list[str], path: str) -> dict[int, str]:
-    """Metric names by column number; the run before each metric of a W&B export (``run - metric``) is taken off.
-
-    Raises CannotRead for an export of several runs.
-    """
-    names = {at: name for at, name in enumerate(header) if not name.endswith(("__MIN", "__MAX"))}
-    pairs = {
-        at: (owner, metric) for at, name in names.items() for owner, dash, metric in [name.rpartition(" - ")] if dash
-    }
-    owners = {owner for owner, _ in pairs.values()}
-    if len(names) == len(header):
-        metrics = [metric for _, metric in pairs.values()]
-        shared = len(owners) == 1 or len(set(metrics)) < len(metrics)
-        axis = re.fullmatch(_EXPORT_AXIS, header[0]) is not None
-        if not (axis and len(pairs) == len(header) - 1 and shared and metric_like(metrics)):
-            return names
-    _one_run(path, owners)
-    return names | {at: metric for at, (_, metric) in pairs.items()}
+    def log(self, path: str, run: str | None, warnings: list[Warn], broken: int) -> Log:
+        """The run that is meant, one row for each step; raises CannotRead when there are several, or no metric."""
+        self._settle()
+        taken = self._gathered.rows(path, run, warnings)
+        if self._columns.form == "lone" and taken.rows.rows and not trains(taken.rows):
+            what = f"a table of one metric, which its name {PurePath(path).stem!r} does not tell"
+            raise refuse(path, what, "name the file after the metric (reward.csv), as TensorBoard does")
+        log = _finished(
+            taken.rows, path, taken.label, self._width, warnings, broken, taken.seams, self._columns.nonfinite
+        )
+        return replace(log, config=taken.settings)
 
 
 def _cell(cell: str, commas: Commas) -> Printed | None:
     text = cell.strip().strip('"').replace("\u2212", "-")
+    if text[:2] in _ESCAPED:
+        text = text[1:]
     return Printed(commas.plain(text)) if text else None
 
 
@@ -249,12 +341,16 @@ def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn
     """The first pasted table whose header names metrics, with pipes or aligned columns; None without one."""
     header: list[str] = []
     cut, piped = False, False
+    planned: int | None = None
     commas = Commas()
     found: list[tuple[list[str], bool]] = []
     for line, ended in lines:
         if len(line) > 20_000:
             continue
         text = line.strip()
+        if not found and text[:1] == "[" and (bar := re.fullmatch(_NOTEBOOK_BAR, text)):
+            planned = int(bar[1])
+            continue
         cells = _cells(text, piped if header else "|" in text)
         if not header:
             piped = "|" in text
@@ -293,7 +389,9 @@ def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn
         return None
     warnings = [*said, *([Warn("cut_text", "the last line does not end; its last cell is left out")] if cut else [])]
     log = rows.finish(path=path, format="table", warnings=warnings)
-    return replace(log, step_source=header[0].lower(), excerpt=True)
+    if planned is not None and len(log.steps) and planned < np.nanmax(log.steps):
+        planned = None  # the bar of another table
+    return replace(log, step_source=header[0].lower(), excerpt=True, planned_steps=log.planned_steps or planned)
 
 
 def _cells(text: str, piped: bool) -> list[str]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlclinic import names
+from rlclinic.errors import BadRequest, nearest
 from rlclinic.model import Floats, Warn
+from rlclinic.readers.axis import starts_late
 from rlclinic.readers.log import Log, Series
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -28,6 +31,51 @@ class Timeline:
     warnings: tuple[Warn, ...]
 
 
+_OF_AXIS = ("rows_without_step", "negative_steps", "fractional_steps", "several_starts")
+_WENT_BACK = "the step went back"
+
+
+def on_key(logs: Iterable[Log], key: str) -> list[Log]:
+    """The logs with the series ``key`` as their steps, those that lack it as they were.
+
+    Rows without the key lie at the step of the row before them that has it, since loops log one step in several calls.
+    Raises BadRequest when no log has the key.
+    """
+    logs = list(logs)
+    every = {name: one for log in logs for name, one in {**log.counters, **log.series}.items()}
+    behind = [name for name in every if names.strip(name)[0] == key]
+    if key not in every and len(behind) == 1:
+        key = behind[0]  # a tracker has put train/ or the like before it
+    if key not in every:
+        choices = nearest(key, every) or tuple(list(every)[:12])
+        raise BadRequest("the step under a key of the log", f"step = {key!r}, which is not in it", choices)
+    return [_restepped(log, key) for log in logs]
+
+
+def _restepped(log: Log, key: str) -> Log:
+    counter = {**log.counters, **log.series}.get(key)
+    if counter is None:
+        return log
+    steps = np.full(log.rows, np.nan)
+    steps[counter.rows] = counter.values
+    known = np.isfinite(steps)
+    if known.any():
+        last = np.maximum.accumulate(np.where(known, np.arange(log.rows), -1))
+        steps = np.where(last >= 0, steps[last], steps[int(np.argmax(known))])
+    seams = {row: why for row, why in log.seams.items() if not why.startswith(_WENT_BACK)}
+    for row in np.flatnonzero(np.diff(steps) < 0) + 1:
+        seams.setdefault(int(row), f"{_WENT_BACK} from {steps[row - 1]:g} to {steps[row]:g}")
+    return replace(
+        log,
+        steps=steps,
+        step_source=key,
+        series={name: one for name, one in log.series.items() if name != key},
+        seams=dict(sorted(seams.items())),
+        warnings=tuple(warn for warn in log.warnings if warn.code not in _OF_AXIS),
+        excerpt=starts_late(steps),
+    )
+
+
 def timeline(log: Log) -> Timeline:
     """The step of every row that counts.
 
@@ -41,7 +89,9 @@ def timeline(log: Log) -> Timeline:
         says = "no row has a usable step; rows are counted instead"
         return Timeline(np.arange(1.0, log.rows + 1), {}, None, (Warn("rows_without_step", says),) if log.rows else ())
     distinct = len(np.unique(steps[known]))
-    if log.rows >= 10 and distinct <= max(1, FEW * log.rows):
+    # Trackers also take rows of profiling and of the system; a key of the trainer comes once a step.
+    usual = float(np.median([len(one.rows) for one in log.series.values()])) if log.series else 0.0
+    if log.rows >= 10 and distinct <= max(1, FEW * usual):
         says = f"{log.rows} rows carry only {distinct} different steps; rows are counted instead"
         return Timeline(np.arange(1.0, log.rows + 1), {}, None, (Warn("steps_do_not_move", says),))
     swapped = int((np.diff(steps[known]) < 0).sum())
@@ -67,7 +117,7 @@ def _attempts(log: Log, steps: Floats, warnings: tuple[Warn, ...]) -> Timeline:
         reached = float(steps[earlier].max()) if len(earlier) else at
         goes_back = at <= reached
         repeats = bool(np.isin(steps[row:][np.isfinite(steps[row:])], steps[earlier]).any())
-        scratch = "started again" in why and (not goes_back or at <= first + 1)
+        scratch = ("started again" in why or _from_start(log, row)) and (not goes_back or at <= first + 1)
         if goes_back and scratch:
             steps[row:] += reached + 1 - at
             at = float(steps[row])
@@ -85,6 +135,15 @@ def _attempts(log: Log, steps: Floats, warnings: tuple[Warn, ...]) -> Timeline:
             says = f"{why} at row {row + 1}: the file holds several attempts, judged by the last"
             said.append(Warn("several_attempts", says))
     return Timeline(steps, seams, began, tuple(_folded(said)))
+
+
+def _from_start(log: Log, row: int) -> bool:
+    """True when rows that are known by their order only begin the data anew, as no resumed run does."""
+    epoch = log.series.get("epoch")
+    if epoch is None or not log.step_source.startswith(("row order", "progress bar, counted on")):
+        return False
+    at = int(np.searchsorted(epoch.rows, row))
+    return 0 < at < len(epoch.rows) and bool(epoch.values[at] <= 1.01 * epoch.values[0])
 
 
 def _folded(warnings: list[Warn], most: int = 3) -> list[Warn]:
@@ -106,11 +165,12 @@ def fresh_rows(log: Log, moving: Iterable[Series]) -> Mask:
     """(rows,) False where a row repeats the one before in every metric, as no live measurement does by chance.
 
     At least two series must vary over the log and be present in all rows, else nothing counts as stale. A NaN repeats
-    nothing: rows of NaN are what they say.
+    nothing: rows of NaN are what they say, also where the writer leaves them out or writes null.
     """
     fresh = np.ones(log.rows, dtype=bool)
     if log.rows < 3:
         return fresh
+    moving = list(moving)
     dense = [s.values for s in moving if len(s.rows) == log.rows]
     varied = [v for v in dense if len(np.unique(v[np.isfinite(v)][:2000])) > 2]
     if len(varied) < 2:
@@ -121,4 +181,8 @@ def fresh_rows(log: Log, moving: Iterable[Series]) -> Mask:
         if not same.any():
             return fresh
     fresh[1:] = ~same
+    if log.nonfinite in ("dropped", "null"):
+        for one in moving:
+            if log.rows > len(one.rows) >= 0.5 * log.rows:
+                fresh |= ~np.isin(np.arange(log.rows), one.rows, assume_unique=True)
     return fresh

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 KEY_LENGTH = 200
 """Longest key taken as a metric (ours: the longest real key in the corpus has 97 characters)."""
@@ -87,9 +89,23 @@ def words(key: str) -> frozenset[str]:
     return frozenset(_WORD.findall(key.lower()))
 
 
+_admitted: ContextVar[Callable[[str], bool] | None] = ContextVar("_admitted", default=None)
+
+
+@contextmanager
+def admitting(known: Callable[[str], bool]) -> Iterator[None]:
+    """Within the block (and this thread) keys for which ``known`` holds count as metrics, whatever their words."""
+    token = _admitted.set(known)
+    try:
+        yield
+    finally:
+        _admitted.reset(token)
+
+
 def metric_like(keys: Iterable[str]) -> bool:
-    """True when at least one key speaks of training (loss, reward, kl, entropy, ...)."""
-    return any(words(key) & _METRIC_WORDS for key in keys)
+    """True when at least one key speaks of training (loss, reward, kl, entropy, ...) or is admitted as a metric."""
+    known = _admitted.get()
+    return any(words(key) & _METRIC_WORDS or (known is not None and known(key)) for key in keys)
 
 
 def supervised(keys: Iterable[str]) -> bool:

@@ -80,7 +80,8 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
         if not len(column):
             continue
         if meaning.role == "evaluation":
-            if names.evaluation_rank(key) is not None:
+            own = key if names.is_own(key, framework) and meaning.metric == "eval.score" else None
+            if names.evaluation_rank(key, own) is not None and (own or not names.is_own(key, framework)):
                 evaluations[key] = column
             elif meaning.metric != "eval.other":
                 columns.setdefault(meaning.metric, (meaning.rank, column))

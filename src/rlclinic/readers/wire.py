@@ -78,3 +78,16 @@ def signed(raw: Value) -> int:
     if not isinstance(raw, int):
         raise Torn("no number")
     return raw - (1 << 64) if raw >= 1 << 63 else raw
+
+
+def moment(raw: Value) -> float:
+    """Seconds since 1970 of a google.protobuf.Timestamp (seconds = 1, nanos = 2); raises Torn."""
+    if not isinstance(raw, bytes):
+        raise Torn("no timestamp")
+    seconds = nanos = 0
+    for number, _, value in fields(raw):
+        if number == 1:
+            seconds = signed(value)
+        elif number == 2:
+            nanos = signed(value)
+    return seconds + nanos * 1e-9

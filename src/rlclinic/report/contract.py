@@ -82,7 +82,16 @@ class WarningForm(TypedDict):
     says: str
 
 
+class SeamForm(TypedDict):
+    """A step at which the log shows a restart, a resume or a change of settings, with what was seen there."""
+
+    step: float
+    says: str
+
+
 class RunForm(TypedDict):
+    """``began`` is the step at which the last of several attempts that each started from scratch began."""
+
     name: str
     algorithm: str | None
     framework: FrameworkForm | None
@@ -92,6 +101,8 @@ class RunForm(TypedDict):
     components: dict[str, SeriesForm]
     knobs: dict[str, KnobForm]
     unrecognised: list[str]
+    seams: list[SeamForm]
+    began: float | None
     warnings: list[WarningForm]
 
 
@@ -311,7 +322,10 @@ def _run(run: Run) -> RunForm:
         "framework": None
         if framework is None
         else {"name": framework.name, "version": framework.version, "how": framework.how},
-        "sources": [{"path": s.path, "format": s.format, "rows": int(s.rows), "nonfinite": s.nonfinite, "role": s.role} for s in run.sources],
+        "sources": [
+            {"path": s.path, "format": s.format, "rows": int(s.rows), "nonfinite": s.nonfinite, "role": s.role}
+            for s in run.sources
+        ],
         "steps": {
             "first": _step(steps[0]) if len(steps) else None,
             "last": _step(steps[-1]) if len(steps) else None,
@@ -324,6 +338,8 @@ def _run(run: Run) -> RunForm:
             for name, knob in run.knobs.items()
         },
         "unrecognised": [unknown.key for unknown in run.unrecognised],
+        "seams": [{"step": _step(at), "says": why} for at, why in sorted(run.seams.items())],
+        "began": None if run.began is None else _step(run.began),
         "warnings": warnings,
     }
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
-from rlclinic.model import ROLLOUTS, Column, Diagnosis, Examination, Framework, Run, Severity, Unrecognised
+from rlclinic.model import ROLLOUTS, Column, Diagnosis, Examination, Framework, Run, Severity, Source, Unrecognised
 from rlclinic.report import curves
 from rlclinic.report.blocks import (
     KEY,
@@ -42,6 +43,13 @@ VITALS: tuple[tuple[str, ...], ...] = (
 
 _HOW = {"keys": "by its log keys", "config": "from its settings", "log": "as the log says", "given": "as given"}
 
+
+_BESIDE = (
+    ("configuration", "settings from"),
+    ("rollouts", "saved answers, not read:"),
+    ("evaluation", "results, not read:"),
+)
+"""How the files of a run that hold no log are told."""
 
 _SENTENCE = re.compile(r"(?<=[a-z0-9)][.!?])\s+(?=[A-Z])")
 
@@ -114,6 +122,8 @@ def _framework(framework: Framework) -> str:
         if limit is not None
     ]
     version = plain(framework.version, 24) if framework.version is not None else " ".join(limits)
+    if framework.name == "generic":  # a loop of the user's own has no versions
+        return f"{plain(framework.title, 40)}, {_HOW[framework.how]}"
     return f"{plain(framework.title, 40)} {version or '(version not known)'}, {_HOW[framework.how]}"
 
 
@@ -162,16 +172,36 @@ def _packed(items: Sequence[str]) -> list[str]:
 
 
 def _sources(run: Run) -> list[str]:
-    """What was read; a folder that all files share is named once."""
-    folders = {s.path.rpartition("/")[0] for s in run.sources}
-    shared = len(run.sources) > 1 and len(folders) == 1 and folders != {""}
-    read = [
-        f"{plain(s.path.rpartition('/')[2] if shared else s.path, 60)} ({count(s.rows, 'row')})"
-        for s in run.sources[:_FILES]
+    """What was read, and what of the run lies beside it; a folder that all files share is named once."""
+    logs = [s for s in run.sources if s.role == "metrics"]
+    folder = _folder([s.path for s in logs])
+    read = [f"{plain(s.path[len(folder) :], 60)} ({count(s.rows, 'row')})" for s in logs[:_FILES]]
+    read += [f"and {len(logs) - _FILES} more"] if len(logs) > _FILES else []
+    within = f"{plain(folder[:-1], 60)}: " if folder[:-1] else ""
+    lines = [f"read from {within}{', '.join(read)}"] if read else []
+    beside = [
+        f"{word} {', '.join(named)}"
+        for role, word in _BESIDE
+        if (named := _named([s for s in run.sources if s.role == role]))
     ]
-    read += [f"and {len(run.sources) - _FILES} more"] if len(run.sources) > _FILES else []
-    folder = f"{plain(folders.pop(), 60)}: " if shared else ""
-    return [f"read from {folder}{', '.join(read)}"] if read else []
+    if run.checkpoints and len(run.sources) > len(logs):
+        beside.append(f"{count(len(run.checkpoints), 'checkpoint')}")
+    return lines + _packed(beside)
+
+
+def _folder(paths: Sequence[str]) -> str:
+    """The folder in which several files lie, with its last slash; empty for one file and without such."""
+    parts = [path.split("/")[:-1] for path in paths]
+    if len(parts) < 2:
+        return ""
+    shared = list(takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False)))
+    return "".join(f"{level[0]}/" for level in shared)
+
+
+def _named(sources: Sequence[Source]) -> list[str]:
+    """The last part of each path, of at most ``_FILES``, and how many more there are."""
+    shown = [plain(source.path.rstrip("/").rpartition("/")[2], 40) for source in sources[:_FILES]]
+    return shown + ([f"and {len(sources) - _FILES} more"] if len(sources) > _FILES else [])
 
 
 # ---------------------------------------------------------------------------------------------------- vitals

@@ -1,0 +1,348 @@
+"""Open what the user named: every log that can be read, the settings beside them, and what was left with the reason."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from rlclinic import names
+from rlclinic.errors import BadRequest, CannotRead
+from rlclinic.model import Framework, Source, Warn
+from rlclinic.readers import bundle, eventfile, offline, rundir, runlog
+from rlclinic.readers.config import read_config
+from rlclinic.readers.kinship import Held, of_one_run, of_one_trainer
+from rlclinic.readers.log import Log, drained, read_log
+from rlclinic.readers.roles import STATES, role
+from rlclinic.readers.rundir import Found, Tracked
+from rlclinic.readers.trackers import is_mlflow_run, read_mlflow_tree
+from rlclinic.readers.translate import translate
+
+COPIES = 256 << 20
+"""Most bytes of trackers' files that are read beside the trainer's own log, which mostly says the same (ours)."""
+TRIED = 8
+"""Most runs of one database that are held against the trainer's own log (ours)."""
+_HALVES = frozenset({"trainer", "orchestrator"})
+_ADDRESS = r"[A-Za-z][A-Za-z0-9+.\-]{0,30}://"
+_WANTED = "a log file, a directory of a run, or - for standard input"
+
+
+@dataclass
+class Opening:
+    """What was opened: the logs of one run, best first, the settings, and the files beside them that are no logs."""
+
+    held: list[Held] = field(default_factory=list)
+    settings: dict[str, object] = field(default_factory=dict)
+    warnings: list[Warn] = field(default_factory=list)
+    beside: list[Source] = field(default_factory=list)
+
+
+def opened(
+    sources: Sequence[str | Path],
+    config: Sequence[str | Path],
+    stdin: bytes | None,
+    run: str | None,
+    framework: str | None = None,
+    restep: Callable[[list[Log]], list[Log]] = list,
+) -> Opening:
+    """The logs of the one run that ``sources`` hold, and the settings found beside them.
+
+    ``framework`` is that given by the user; ``restep`` puts the user's own steps in place. Raises CannotRead when no
+    source holds metrics or several runs are there and ``run`` names none, BadRequest for an empty name.
+    """
+    with ExitStack() as unpacked:
+        opening = _Opening(run)
+        laid: list[tuple[Path, Path]] = []
+        for source in sources:
+            path = Path(source)
+            if path.is_file() and bundle.is_bundle(path, run):
+                laid.append((unpacked.enter_context(bundle.laid_out(path)), path))
+                source = laid[-1][0]
+            opening.source(source, stdin, alone=len(sources) == 1)
+        opening.group()
+        for extra in config:
+            opening.configure(Path(extra), must=True)
+        found = opening.result(framework, restep)
+    for top, path in laid:
+        found = Opening(
+            [bundle.renamed_log(held, top, path) for held in found.held],
+            found.settings,
+            [Warn(one.code, bundle.renamed(one.says, top, path)) for one in found.warnings],
+            [bundle.renamed_source(one, top, path) for one in found.beside],
+        )
+    return found
+
+
+class _Opening:
+    def __init__(self, run: str | None) -> None:
+        self._run = run
+        self._held: list[Held] = []
+        self._settings: list[tuple[Path, dict[str, object], bool]] = []
+        self._warnings: list[Warn] = []
+        self._beside: list[Source] = []
+        self._failures: list[CannotRead] = []
+        self._loose: dict[str, list[Path]] = {}
+        self._homes: dict[int, Path] = {}
+        self._top: Path | None = None
+
+    # Sources
+
+    def source(self, source: str | Path, stdin: bytes | None, alone: bool) -> None:
+        if not str(source):
+            raise BadRequest(_WANTED, "an empty name")
+        if str(source) == "-":
+            given = standard_input() if stdin is None else stdin
+            self._hold(lambda run: read_log(None, given, name="-", run=run), Path("-"), must=True)
+            return
+        if re.match(_ADDRESS, str(source)):
+            address = str(source)
+            remote = import_module(
+                "rlclinic.readers.remote"
+            )  # the network's modules cost 40 ms that a file need not pay
+            self._hold(lambda run: remote.fetch(address, run), Path(address), must=True)
+            return
+        path = Path(source)
+        if not path.exists():
+            raise CannotRead(_WANTED, f"{path} does not exist")
+        if path.is_dir() and offline.is_dvclive(path):
+            self._hold(lambda run: offline.read_dvclive(path), path)
+        elif path.is_dir() and not _is_mlflow(path):
+            self._directory(path)
+        elif path.is_dir():
+            self._hold(lambda run: read_mlflow_tree(path, run), path)
+        elif rundir.is_config(path):
+            self.configure(path)
+        elif not alone and (kind := role((), path.name)[0]) in ("events", "runfile"):
+            # Files of one run are read together, so that their writers' order in time is known.
+            unit = str(path.parent) if kind == "events" else path.name
+            self._loose.setdefault(f"{kind}:{unit}", []).append(path)
+        elif not alone and path.suffix == ".parquet" and role(path.parts[-2:-1], path.name)[0] == "rollouts":
+            self._note(path, "rollouts")
+        else:
+            self._hold(lambda run: read_log(path, run=run), path, standing=_standing(path))
+
+    def group(self) -> None:
+        """Read what was given as several files of one run of a tracker."""
+        for unit, files in self._loose.items():
+            form: rundir.Form = "events" if unit.startswith("events:") else "runfiles"
+            self._tracked(Tracked(tuple(files), form, ""), None)
+
+    def configure(self, path: Path, must: bool = False) -> None:
+        """Take the settings of a file; with ``must`` an unreadable one is an error, and its settings win over all."""
+        try:
+            self._settings.append((path, read_config(path), must))
+        except CannotRead as problem:
+            if must:
+                raise
+            self._leave(path, problem)
+
+    def _directory(self, top: Path) -> None:
+        try:
+            found = rundir.find(top, self._run)
+        except CannotRead as problem:
+            raise offline.recognised(top) or problem from None
+        self._top = top
+        if found.cut:
+            says = f"{top} holds more than {rundir.ENTRIES} entries; only that many were looked at"
+            self._warnings.append(Warn("many_files", says))
+        self._warnings += [Warn("source_left_out", f"{left.name}: {why}") for left, why in found.left]
+        for one in (*found.logs, *found.earlier):
+            self._own(one, rundir.unit_of(top, one))
+        own = any(held.log.kind == "metrics" for held in self._held)
+        read = 0
+        for tracked in found.tracked:
+            read += sum(map(_size, tracked.files))
+            if own and read > COPIES:
+                says = f"{tracked.unit}: a large copy of the run in a tracker's form; the other log is read"
+                self._warnings.append(Warn("source_left_out", says))
+            else:
+                self._tracked(tracked, top)
+        for one in (*found.scripts, *found.configs):
+            self.configure(one)
+        self._folders(found.rollouts, "rollouts")
+        for one in found.evaluations:
+            self._note(one, "evaluation")
+
+    def _own(self, path: Path, unit: str) -> None:
+        self._hold(lambda run: read_log(path, run=run), path, unit=unit, standing=_standing(path))
+
+    def _tracked(self, tracked: Tracked, top: Path | None) -> None:
+        first = tracked.files[0]
+        before = len(self._held)
+        self._hold(lambda run: _read_tracked(tracked, run), first, unit=tracked.unit, standing=0)
+        if len(self._held) > before or not self._failures or len(self._failures[-1].choices) < 2 or top is None:
+            return
+        if not any(held.log.kind == "metrics" for held in self._held):
+            return
+        # Several runs in one database: which of them is that of the trainer's own log is read off them.
+        choices = self._failures.pop().choices
+        self._warnings.pop()
+        for name in choices[:TRIED]:
+            self._hold(lambda _, name=name: _read_tracked(tracked, name), first, unit=name, standing=0)  # type: ignore[misc]
+
+    def _hold(
+        self,
+        reads: Callable[[str | None], Log],
+        path: Path,
+        *,
+        unit: str = "",
+        standing: int = 1,
+        must: bool = False,
+    ) -> None:
+        """Take one log; what cannot be read is left with the reason, or raised with ``must``."""
+        try:
+            log = reads(self._run if unit != self._run else None)
+        except CannotRead as problem:
+            if must:
+                raise
+            if "saved answers" in problem.found:
+                self._note(path, "rollouts")
+            self._failures.append(problem)
+            self._leave(path, problem)
+            return
+        self._held.append(Held(log, unit, standing, path))
+
+    def _leave(self, path: Path, problem: CannotRead) -> None:
+        self._warnings.append(Warn("source_left_out", f"{path.name}: {problem.found.removeprefix(f'{path}: ')}"))
+
+    def _note(self, path: Path, what: str) -> None:
+        self._beside.append(Source(str(path), path.suffix.lstrip("."), 0, role=what))
+
+    def _folders(self, files: Sequence[Path], what: str) -> None:
+        """One source for each folder of saved answers, with the number of its files."""
+        folders: dict[Path, list[Path]] = {}
+        for one in files:
+            folders.setdefault(one.parent, []).append(one)
+        for folder, inside in folders.items():
+            if len(inside) == 1 or folder == self._top:
+                for one in inside[: rundir.LEFT]:
+                    self._note(one, what)
+            else:
+                forms = sorted({one.suffix.lstrip(".") for one in inside})
+                self._beside.append(Source(str(folder), f"{len(inside)} {'/'.join(forms)} files", 0, role=what))
+
+    # What they are together
+
+    def result(self, given: str | None, restep: Callable[[list[Log]], list[Log]]) -> Opening:
+        useful = self._useful()
+        useful.sort(key=lambda held: (-held.standing, held.trust))  # stable: of equals the first named is believed
+        stepped = restep([held.log for held in useful])
+        useful = [Held(log, h.unit, h.standing, h.path) for h, log in zip(useful, stepped, strict=True)]
+        kin = of_one_trainer(useful, given, self._warnings)
+        if len(kin) > 1:
+            kin = self._kin(kin, given)
+        settings, used = self._configured(kin, [held for held in useful if held not in kin])
+        beside = [Source(str(path), path.suffix.lstrip("."), 0, role="configuration") for path in used]
+        return Opening(kin, settings, self._warnings, [*beside, *self._beside])
+
+    def _kin(self, held: list[Held], given: str | None) -> list[Held]:
+        """Those of one run, by what they say of the same steps. A first translation is enough to compare them."""
+        keys = list(dict.fromkeys(key for one in held for key in one.log.series))
+        versions = {name: found for one in reversed(held) for name, found in one.log.versions.items()}
+        detected = names.detect(keys, given=given, text_versions=versions) if given != "" else None
+        translated = [translate(one.log, detected, {}) for one in held]
+        return [held[k] for k in of_one_run(held, translated, self._run, self._warnings)]
+
+    def _useful(self) -> list[Held]:
+        useful = [held for held in self._held if held.log.kind in ("metrics", "supervised", "crash")]
+        for held in self._held:
+            if held not in useful:
+                says = f"{held.name}: holds {held.log.kind}, not metrics"
+                self._warnings.append(Warn("source_left_out", says))
+            else:
+                self._warnings += held.log.warnings
+        spoken = [held for held in useful if held.log.kind == "metrics" and held.log.series]
+        halves = {held.path.parent.name for held in spoken if held.path is not None} & _HALVES
+        # One process of prime-rl logs the loss and the other the reward: the loss alone looks like supervised training.
+        if spoken:
+            useful = [h for h in useful if h in spoken or (halves and h.path and h.path.parent.name in _HALVES)]
+        if not useful:
+            if self._failures:
+                raise self._failures[0]
+            seen = "; ".join(warn.says for warn in self._warnings) or "nothing that could be read"
+            raise CannotRead(
+                "the log of a training run (JSONL, trainer_state.json, CSV, event file, .wandb or console text)",
+                f"no metrics: {seen}",
+                hint="rlclinic diagnose LOGFILE, or - to paste from standard input",
+            )
+        for held in self._held:
+            if held.log.kind in ("metrics", "supervised") and held not in useful:
+                says = f"{held.name}: a log of {held.log.kind} training beside one of RL"
+                self._warnings.append(Warn("source_left_out", says))
+        return useful
+
+    def _configured(self, kept: list[Held], dropped: list[Held]) -> tuple[dict[str, object], list[Path]]:
+        """The settings of the files that are of the run: later ones win; those beside another run's log are left."""
+        mine = {place for held in kept for place in _places(held.path)}
+        others = {held.path.parent for held in dropped if held.path is not None} - mine
+        settings: dict[str, object] = {}
+        used: list[Path] = []
+        known: dict[str, tuple[object, Path]] = {}
+        for path, found, must in sorted(self._settings, key=lambda one: one[2]):
+            if not must and any(other in (path.parent, *path.parent.parents) for other in others):
+                self._warnings.append(Warn("source_left_out", f"{path.name}: the configuration of another run"))
+                continue
+            self._compared(path, found, known)
+            settings.update(found)
+            used.append(path)
+        return settings, used
+
+    def _compared(self, path: Path, found: Mapping[str, object], known: dict[str, tuple[object, Path]]) -> None:
+        """Say which settings two configuration files state differently; ``known`` holds them by canonical name."""
+        stated = names.read_knobs(found, _framework_of(found), "config")
+        differ = []
+        for name, knob in stated.items():
+            if name in known and known[name][0] != knob.value:
+                differ.append(f"{knob.key} {known[name][0]} in {known[name][1].name}, {knob.value} in {path.name}")
+            known[name] = (knob.value, path)
+        if differ:
+            more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
+            says = f"two configurations disagree, the latter is believed: {'; '.join(differ[:3])}{more}"
+            self._warnings.append(Warn("settings_disagree", says))
+
+
+def _framework_of(found: Mapping[str, object]) -> Framework | None:
+    return names.detect((), config_keys=list(found))
+
+
+def _standing(path: Path) -> int:
+    return 2 if path.name in STATES else 0 if role((), path.name)[0] in ("events", "runfile", "database") else 1
+
+
+def _is_mlflow(path: Path) -> bool:
+    """True for a directory of MLflow's file store itself, not for one that merely holds it beside other logs."""
+    inside = path.name == "mlruns" or (path / "meta.yaml").is_file()
+    return inside and is_mlflow_run(path)
+
+
+def _read_tracked(tracked: Tracked, run: str | None) -> Log:
+    if tracked.form == "events":
+        return eventfile.read_event_files(tracked.files)
+    if tracked.form == "runfiles" and len(tracked.files) > 1:
+        return runlog.read_run_files(tracked.files)
+    return read_log(tracked.files[0], run=run)
+
+
+def _places(path: Path | None) -> list[Path]:
+    return [] if path is None else [path.parent, *path.parent.parents]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def standard_input() -> bytes:
+    """All bytes of the process's standard input. Raises CannotRead when it is closed or without end."""
+    if sys.stdin is None:
+        raise CannotRead("lines on standard input", "it is closed", hint="rlclinic diagnose LOGFILE")
+    return drained(sys.stdin.buffer, "standard input")
+
+
+__all__ = ["Found", "Opening", "opened"]
