@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OPENBLAS_NUM_THREADS = 1
 STAMP := .venv/.ready
 
-.PHONY: demo test acceptance accuracy lint docs schema snapshots bench clean
+.PHONY: demo test test-all acceptance accuracy lint docs schema snapshots bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -16,6 +16,10 @@ demo: $(STAMP)  ## the main job on a real sick run
 
 test: $(STAMP) lint  ## every test, the measured error rates included
 	$(BIN)/python -m pytest -n auto
+
+test-all: $(STAMP)  ## what the trackers' own packages write, read back (installs about 300 MB)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test-all]'
+	$(BIN)/python -m pytest -m libraries
 
 acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetitions
 	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py
@@ -44,6 +48,7 @@ snapshots: $(STAMP)
 bench: $(STAMP)  ## speed and memory against rivals, in environments of their own
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/stats.py
+	$(BIN)/python benchmarks/readers.py --rivals
 
 clean:
 	rm -rf .venv

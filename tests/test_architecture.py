@@ -22,7 +22,7 @@ ROW = {
     "prognosis": 5,
     "diagnose": 6,
     "report": 7, "assess": 7,
-    "explain": 8, "prescribe": 8,
+    "explain": 8, "prescribe": 8, "suggest": 8,
     "cli": 9, "__main__": 9, "__init__": 9,
 }  # fmt: skip
 """Row of each module in the house (docs/architecture.md); a module may import from rows below and from its own package."""

@@ -426,9 +426,8 @@ def test_a_column_of_runs(column: str) -> None:
     log = read(header + ONE_RUN.replace("%s", "7"))
     assert (log.rows, set(log.series)) == (20, {"loss", "reward"})
     for names in (("a", "b"), ("1", "2")):
-        with pytest.raises(CannotRead, match=f"table of 2 runs\nvalid  {names[0]}, {names[1]}") as refused:
+        with pytest.raises(CannotRead, match=f"2 runs\nvalid  {names[0]}, {names[1]}\ntry    --run {names[0]}"):
             read(header + "".join(ONE_RUN.replace("%s", name) for name in names))
-        assert "--run" not in str(refused.value)
     assert read(header + "".join(f"{s},{s},0.5,0.1\n" for s in range(20))).rows == 20  # a counter is no name
 
 
@@ -579,7 +578,7 @@ def test_labelled_dictionaries() -> None:
     slime = read(
         "[2026-01-01 10:00:00] rollout.py:269 - perf 0: {'rollout/response_len/mean': 5.5, 'perf/time': 3}\n[2026-01-01] x.py:1 - step 0: {'train/loss': 0.5, 'train/kl_loss': 0.1}\n"
     )
-    assert slime.steps.tolist() == [0, 0]
+    assert (slime.rows, slime.steps.tolist()) == (1, [0])
 
 
 def test_sections_of_records_take_the_first_and_name_the_others() -> None:
@@ -641,8 +640,8 @@ def test_mlx_prime_and_loop_lines() -> None:
     assert mlx.steps.tolist() == [20, 21]
     assert values(mlx, "Train loss") == [0.125, 0.25]
     prime = read("SUCCESS Step 12 | 34.5s | Loss 0.0123 | Entropy 0.4321 | MFU 31.2% | Peak Mem. 60.1 GiB\n")
-    assert values(prime, "Entropy") == [0.4321]
-    assert "MFU" not in prime.series
+    assert values(prime, "entropy/all/mean") == [0.4321]
+    assert values(prime, "perf/mfu") == [31.2]
     loop = read("epoch=0, i=0, ratio=1.0\nepoch=0, i=1, ratio=1.00236\n")
     assert values(loop, "ratio") == [1.0, 1.00236]
     prose = read(
@@ -853,7 +852,9 @@ def test_run_directory(tmp_path: Path) -> None:
         "console.log",
     ]
     assert [one.name for one in found.configs] == ["config.yaml"]
-    assert {one.name for one, _ in found.left} == {"rollouts.jsonl", "events.out.tfevents.1.h", "trainer_state.json"}
+    assert [one.parent.name for one in found.earlier] == ["checkpoint-50"]
+    assert [one.name for one in found.rollouts] == ["rollouts.jsonl"]
+    assert [one.form for one in found.tracked] == ["events"]
 
 
 def test_checkpoints_beside_a_log(tmp_path: Path) -> None:
@@ -1084,7 +1085,9 @@ def test_corpus(part: str) -> None:
                 continue
             n_rows, n_steps = want.get("n_rows") or 0, want.get("n_steps") or 0
             if log.rows and n_rows:
-                assert abs(log.rows - n_rows) <= max(2, 0.05 * n_rows), path
+                # One call of a tracker is often only a piece of a row: pieces joined give the rows of the steps.
+                near = [abs(log.rows - n) <= max(2, 0.05 * n) for n in (n_rows, n_steps)]
+                assert near[0] or (near[1] and log.format == "wandb"), path
             if log.rows and n_steps > 1 and log.step_source != "_step":  # a tracker counts its own calls
                 assert abs(np.nanmax(log.steps) - n_steps) <= max(2, 0.05 * n_steps), path
     assert [one.parent.name for one in unread] == (["case_057"] if part == "casebook" else [])

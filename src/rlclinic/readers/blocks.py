@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import IO
@@ -18,8 +19,10 @@ BLOCK = 1 << 15
 """Bytes of a block; no piece of a record crosses its border (LevelDB's log format)."""
 RECORD = 256 << 20
 """Longest record in bytes that is put together (ours)."""
-CONSOLE = 32 << 20
-"""Most characters of captured console text that are kept (ours: the beginning names the settings, the end the error)."""
+CONSOLE, CONSOLE_END = 24 << 20, 4 << 20
+"""Most characters of captured console text that are kept, of its beginning and of its end (ours)."""
+BRIEF = 256 << 10
+"""Characters of the beginning and of the end that are looked through for settings and errors alone (ours)."""
 HEADER = 7
 """Bytes before the first piece."""
 SEARCHED = 500
@@ -124,20 +127,30 @@ class Captured:
     """Captured console text, bounded: its beginning and its end."""
 
     def __init__(self) -> None:
-        self._held: list[str] = []
-        self._size = 0
+        self._begin: list[str] = []
+        self._end: deque[str] = deque()
+        self._sizes = [0, 0]
 
     def add(self, piece: str) -> None:
-        self._size += len(piece)
-        if self._size <= CONSOLE:
-            self._held.append(piece)
+        """The next piece of text, as it came."""
+        if self._sizes[0] < CONSOLE and not self._end:
+            self._begin.append(piece)
+            self._sizes[0] += len(piece)
+            return
+        self._end.append(piece)
+        self._sizes[1] += len(piece)
+        while self._sizes[1] > CONSOLE_END and len(self._end) > 1:
+            self._sizes[1] -= len(self._end.popleft())
 
-    def log(self, path: str) -> Log | None:
-        """What a reader of console text makes of it."""
-        if not self._held:
+    def log(self, path: str, *, brief: bool) -> Log | None:
+        """What a reader of console text makes of it; ``brief`` where its metrics are not wanted, only what stands around."""
+        if not self._begin:
             return None
+        text = "".join(self._begin) + "\n" + "".join(self._end)
+        if brief and len(text) > 2 * BRIEF:
+            text = text[:BRIEF] + "\n" + text[-BRIEF:]
         console = Console()
-        for line in "".join(self._held).split("\n"):
+        for line in text.split("\n"):
             console.feed(line)
         return console.close(path)
 

@@ -109,7 +109,8 @@ def read_config(path: Path) -> dict[str, object]:
         elif {"model_type", "architectures"} <= nested.keys() and "learning_rate" not in nested:
             raise CannotRead("a configuration file", f"{path}: that of the model, not of the training")
     elif isinstance(nested, list):  # overrides of Hydra
-        nested, text = None, "\n".join(one for one in nested[:SETTINGS] if isinstance(one, str))
+        overrides = [one for one in nested[:SETTINGS] if isinstance(one, str)]
+        nested, text = None, "\n".join(overrides)
     structured = path.suffix.lower() in (".yaml", ".yml", ".json")
     settings = flat_settings(nested)
     if not settings and not (trouble and structured):

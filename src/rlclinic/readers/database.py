@@ -32,7 +32,6 @@ COPY = 4 << 30
 PATIENCE = 60.0
 """Seconds after which one statement is given up (ours: a batch takes milliseconds, a hostile view never ends)."""
 _WAIT = 5.0
-_COPIED = "rlclinic-copy-"
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
 """How a rollback journal begins, and how it ends when it names a super-journal (SQLite's file format)."""
 _CHECK = 100_000
@@ -100,7 +99,7 @@ def read_database(stream: IO[bytes], path: str, read: Callable[[Database], Any])
         hint = "use a Python built with sqlite3"
         raise CannotRead("a SQLite database", f"{path}: this Python has no sqlite3", hint=hint) from error
     try:
-        with _placed(stream, path) as (file, said), _opened(file) as connection:
+        with _placed(stream, path) as (file, copied, said), _opened(file, copied) as connection:
             return read(Database(connection, path, said))
     except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError) as error:
         text = str(error)[:200]
@@ -118,16 +117,17 @@ def read_database(stream: IO[bytes], path: str, read: Callable[[Database], Any])
 
 
 @contextmanager
-def _placed(stream: IO[bytes], path: str) -> Iterator[tuple[Path, list[Warn]]]:
-    """The database as a file: where it lies when it can be opened there without a trace, else a copy."""
+def _placed(stream: IO[bytes], path: str) -> Iterator[tuple[Path, bool, list[Warn]]]:
+    """The database as a file, whether that is a copy, and what is to be said: where it lies when it can be opened there
+    without a trace, else a copy."""
     file = Path(path)
     if isinstance(stream, io.BytesIO) or not _same_file(stream, file):
-        with tempfile.TemporaryDirectory(prefix=_COPIED) as folder:
+        with tempfile.TemporaryDirectory(prefix="rlclinic-") as folder:
             copy = Path(folder) / "copy.db"
             stream.seek(0)
             with copy.open("wb") as target:
                 shutil.copyfileobj(stream, target)
-            yield copy, []
+            yield copy, True, []
         return
     log, shared, journal = (Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal"))
     if _size(log) and not shared.exists():
@@ -135,18 +135,18 @@ def _placed(stream: IO[bytes], path: str) -> Iterator[tuple[Path, list[Warn]]]:
     elif _size(journal) and _left_behind(file) and not _names_another(journal):
         beside = journal
     else:
-        yield file, []
+        yield file, False, []
         return
     # Left by a writer that died: SQLite would have to write beside the file to put it in order.
     if _size(file) + _size(beside) > COPY:
         says = f"{beside.name} was not read: what the tracker wrote last may be missing"
-        yield file, [Warn("left_beside", says)]
+        yield file, False, [Warn("left_beside", says)]
         return
-    with tempfile.TemporaryDirectory(prefix=_COPIED) as folder:
+    with tempfile.TemporaryDirectory(prefix="rlclinic-") as folder:
         copy = Path(folder) / file.name
         shutil.copyfile(file, copy)
         shutil.copyfile(beside, Path(folder) / beside.name)
-        yield copy, []
+        yield copy, True, []
 
 
 def _left_behind(file: Path) -> bool:
@@ -154,7 +154,7 @@ def _left_behind(file: Path) -> bool:
     import sqlite3
 
     try:
-        with _opened(file) as connection:
+        with _opened(file, False) as connection:
             connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         return "readonly" in str(error) or "unable to open" in str(error)
@@ -184,14 +184,13 @@ def _size(file: Path) -> int:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+def _opened(file: Path, copied: bool) -> Iterator[sqlite3.Connection]:
     """A connection that can only read, with everything off that a hostile schema could use."""
     import sqlite3
 
     with file.open("rb") as stream:
         head = stream.read(20)
     ahead = len(head) == 20 and head[18] == 2
-    copied = file.parent.name.startswith(_COPIED)
     beside = Path(f"{file}-shm").exists()
     # In write-ahead mode even a reader creates files beside the database, unless told that nothing changes it.
     mode = (

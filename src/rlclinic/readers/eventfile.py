@@ -376,7 +376,8 @@ class _Reader:
             except Torn:
                 self.file.damaged += 1
                 continue
-            self.file.began = min(self.file.began, event.wall or math.inf)
+            if self.file.began == math.inf and event.wall > 0:
+                self.file.began = event.wall
             if not event.scalars and not event.texts and not event.starts and z - a > SHORT:
                 continue
             if data[z : z + 4] not in (b"\0\0\0\0", _masked(message).to_bytes(4, "little")):

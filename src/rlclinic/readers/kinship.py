@@ -33,6 +33,8 @@ COMPARED = (*TELLING, "entropy.mean", "kl.ref", "loss.total")
 """Metrics by which two logs are taken for one run or two: they differ between runs and do not hang on the machine."""
 ENOUGH = 5
 """Values that two logs must have in common to tell whether they are of one run (ours: fewer may agree by chance)."""
+ANEW = 0.4
+"""Share of a run's rows that a resumed part may write anew (ours: checkpoints are mostly more frequent than that)."""
 LONGEST = 2_000
 """Most rows compared one with all others (ours: 4 million comparisons a metric)."""
 
@@ -82,12 +84,21 @@ def of_one_run(
     Logs of a directory that are of several runs are left out only where the trainer's own log tells which of them is
     meant; else CannotRead lists the runs. ``run`` names one of them.
     """
-    rank = sorted(range(len(logs)), key=lambda k: (-logs[k].standing, logs[k].trust, -_extent(translated[k])))
+    # Of equals the longer one tells most; of those that the user named himself the first is believed.
+    rank = sorted(
+        range(len(logs)),
+        key=lambda k: (-logs[k].standing, logs[k].trust, -_extent(translated[k]) if logs[k].unit else 0),
+    )
+    copies = sum(1 for held in logs if held.standing == 0 and held.unit)
     families: list[list[int]] = []
     for k in rank:
         kin = [[kinship(logs[i], translated[i], logs[k], translated[k]) for i in family] for family in families]
         home = next((f for f, each in zip(families, kin, strict=True) if "same" in each), None)
-        home = home or next((f for f, each in zip(families, kin, strict=True) if "other" not in each), None)
+        fits = [f for f, each in zip(families, kin, strict=True) if "other" not in each]
+        if copies > 1 and logs[k].standing == 0 and logs[k].unit:
+            # Of several runs of a tracker only what shows that it belongs here does.
+            fits = [f for f in fits if "follows" in kin[families.index(f)]]
+        home = home or next(iter(fits), None)
         if home is None:
             families.append([k])
         else:
@@ -142,7 +153,7 @@ def kinship(a: Held, one: Translated, b: Held, two: Translated) -> Kinship:
         return "unknown"
     count = _agreement(one, two)[0]
     if _clash(one, two):
-        if _begins_later(one, two) or _begins_later(two, one):
+        if _resumes(one, two, bool(a.unit and b.unit)) or _resumes(two, one, bool(a.unit and b.unit)):
             return "follows"
         loose = [h for h in (a, b) if not sure(h.log)]
         return "same" if loose and _in_order(one, two) else "other"
@@ -166,9 +177,7 @@ def parts(logs: Sequence[Held], translated: Sequence[Translated]) -> tuple[list[
     for k in range(1, len(logs)):
         begins = [i for i in spine if _begins_later(translated[i], translated[k])]
         before = [i for i in spine if _begins_later(translated[k], translated[i])]
-        alike = any(
-            logs[i].log.format != logs[k].log.format and agrees(translated[i], translated[k]) for i in spine
-        )
+        alike = any(logs[i].log.format != logs[k].log.format and agrees(translated[i], translated[k]) for i in spine)
         reaches = max(_last(translated[i]) for i in spine)
         starts = min(_first(translated[i]) for i in spine)
         goes_on = bool(begins) and _last(translated[k]) > reaches
@@ -225,6 +234,14 @@ def _begins_later(one: Translated, two: Translated) -> bool:
     widest = max(_series(one), key=len)
     usual = float(np.median(np.diff(widest.steps))) if len(widest) > 1 else 1.0
     return _first(two) > _first(one) + 2 * usual
+
+
+def _resumes(one: Translated, two: Translated, found: bool) -> bool:
+    """True when ``two`` starts in the course of ``one``; of logs that were merely ``found`` beside each other only when
+    it writes little of it anew, since a run that branches off another's checkpoint starts in its course too."""
+    widest = max(_series(one), key=len)
+    anew = int((widest.steps >= _first(two)).sum())
+    return _begins_later(one, two) and (not found or anew <= ANEW * len(widest))
 
 
 def _common(one: Translated, two: Translated) -> Iterator[tuple[str, str, Floats, Floats]]:

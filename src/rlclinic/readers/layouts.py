@@ -173,8 +173,8 @@ class Layouts:
             return True
         if self._labels is not None and self._bullet(text, ended):
             return True
-        if "Results:" in text or "Timing:" in text or "Metrics:" in text:
-            return self._heads(text)
+        if ("Results:" in text or "Timing:" in text or "Metrics:" in text) and self._heads(text):
+            return True
         if " ..." in text and ended and (stated := re.fullmatch(_ARGUMENT, text)):
             self._state(stated[1], stated[2])
             return True

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from rlclinic.model import Warn
 from rlclinic.readers.axis import STEP_KEYS
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.rows import Rows
@@ -83,7 +84,7 @@ class Owners:
         return 2 * len(self._places) > rows and all(number(name or other) is not None for name, other in self._places)
 
 
-def of_one_run(rows: Rows, owners: Owners, path: str, run: str | None) -> str:
+def of_one_run(rows: Rows, owners: Owners, path: str, run: str | None, said: list[Warn]) -> str:
     """Restricts ``rows`` to one run where several are told apart, and says which. Raises CannotRead to ask for the name."""
     if not len(owners) or owners.counting(rows.rows):
         return ""
@@ -93,6 +94,8 @@ def of_one_run(rows: Rows, owners: Owners, path: str, run: str | None) -> str:
     at, label = owners.chosen(path, run)
     if at is not None:
         rows.only(np.asarray(places == at))
+        if lost := int(np.count_nonzero(places < 0)):
+            said.append(Warn("rows_without_run", f"{lost} rows name none of the {len(owners)} runs; they are left out"))
     return label
 
 
@@ -139,11 +142,11 @@ class RowOwners:
         self._owners.rows.extend([place] * added)
         return owned
 
-    def restrict(self, rows: Rows, path: str, run: str | None) -> str:
+    def restrict(self, rows: Rows, path: str, run: str | None, said: list[Warn]) -> str:
         """Restricts ``rows`` to one run where there are several, and says which. Raises CannotRead to ask for the name."""
         if self._owners is None or len(self._owners.rows) != rows.rows:
             return ""
-        return of_one_run(rows, self._owners, path, run)
+        return of_one_run(rows, self._owners, path, run, said)
 
 
 def _word(value: object) -> str:

@@ -72,7 +72,7 @@ def read_parquet(stream: IO[bytes], path: str, run: str | None = None) -> Log:
     stream.seek(0)
     with ExitStack() as stack:
         try:
-            return _read(_open(stream, stack), path, run)
+            return _read(_open(stream, path, stack), path, run)
         except CannotRead:
             raise
         except BaseException as error:  # polars panics with one of these
@@ -84,7 +84,7 @@ def read_parquet(stream: IO[bytes], path: str, run: str | None = None) -> Log:
             ) from error
 
 
-def _open(stream: IO[bytes], stack: ExitStack) -> _File:
+def _open(stream: IO[bytes], path: str, stack: ExitStack) -> _File:
     openers = {"pyarrow": _by_pyarrow, "polars": _by_polars, "duckdb": _by_duckdb}
     for package in PACKAGES:
         try:
@@ -94,7 +94,7 @@ def _open(stream: IO[bytes], stack: ExitStack) -> _File:
         return openers[package](module, stream, stack)
     raise CannotRead(
         "a package that reads Parquet (pyarrow, polars or duckdb)",
-        "none of them is installed",
+        f"{path}: a Parquet file, and none of them is installed",
         hint="pip install 'rlclinic[parquet]', or give the metrics as CSV or JSON lines",
     )
 
@@ -247,7 +247,7 @@ def _read(file: _File, path: str, run: str | None) -> Log:
         return table.lists.log(table.owners, path, run, said)
     label = columns.label
     if table.owners is not None:
-        label = of_one_run(table.rows, table.owners, path, run)
+        label = of_one_run(table.rows, table.owners, path, run, said)
     said += sheets.told(columns, table.unlike, table.rows.rows)
     return _finished(file, table.rows, path, label, said, None)
 

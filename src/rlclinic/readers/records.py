@@ -269,7 +269,7 @@ def _logged(
             f"{count} JSON records without a training metric",
             "give the file of the metrics; keys of your own: rlclinic names suggest LOG",
         )
-    label = owners.restrict(rows, path, run)
+    label = owners.restrict(rows, path, run, warnings)
     if tally.broken:
         where = (
             "the last line is cut off; only its complete values are read"
@@ -462,7 +462,7 @@ def _listed(records: _Array, path: str, said: list[Warn], form: str, run: str | 
             f"{count} JSON records without a training metric",
             "give the file of the metrics; keys of your own: rlclinic names suggest LOG",
         )
-    label = owners.restrict(rows, path, run)
+    label = owners.restrict(rows, path, run, said)
     around = _around(records.text[:start] + records.text[records.end :])
     planned, spacing = around.get("max_steps"), around.get("logging_steps")
     log = rows.finish(

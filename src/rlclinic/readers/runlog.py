@@ -317,7 +317,7 @@ class _Wandb:
             log = replace(log, seams=dict(sorted(seams.items())))
         found = with_console(
             log,
-            self.text.log(path),
+            self.text.log(path, brief=log is not None),
             ending=self.ending,
             config={**self.given, **self.settings},
             versions=self.versions,

@@ -98,7 +98,7 @@ def understood(header: Sequence[str], path: str, run: str | None = None) -> Colu
     curves = _chart(header, path, run) or _swanlab(header, path, run)
     if curves is not None:
         return curves
-    if named is None and place.keys() & _STATES:
+    if named is None and is_list(place):
         named = next((place[name] for name in _TABLE_NAMES if name in place), None)
     doubtful = named is None and numbered is None
     if doubtful:
@@ -130,7 +130,8 @@ def is_lone(cells: Iterable[str]) -> bool:
 def is_list(cells: Iterable[str]) -> bool:
     """True for the header of a list of runs: a name, what became of it, and anything else."""
     found = {plain(cell) for cell in cells}
-    return bool(found & set(_TABLE_NAMES)) and bool(found & _STATES)
+    fate = found & _STATES
+    return bool(found & set(_TABLE_NAMES)) and (len(fate) > 1 or bool(fate & {"state", "status"}))
 
 
 def is_long(cells: Iterable[str]) -> bool:

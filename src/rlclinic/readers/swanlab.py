@@ -101,7 +101,14 @@ class Swanlab:
             log = rows.finish(
                 path=path, format="swanlab", nonfinite="kept", inferred=Inferred(seams=seams), warnings=said
             )
-        found = with_console(log, self.text.log(path), ending=self.ending, config={}, versions={}, facts=self.facts)
+        found = with_console(
+            log,
+            self.text.log(path, brief=log is not None),
+            ending=self.ending,
+            config={},
+            versions={},
+            facts=self.facts,
+        )
         if found is None:
             raise refuse(path, "a SwanLab run file without a training metric", "give the console output of the run")
         return found

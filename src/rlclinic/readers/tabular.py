@@ -236,7 +236,7 @@ class _Wide:
         if self._owners is not None:
             if self._lists.found(self._owners):
                 return self._lists.log(self._owners, path, run, warnings)
-            label = of_one_run(self._table, self._owners, path, run)
+            label = of_one_run(self._table, self._owners, path, run, warnings)
         warnings += sheets.told(self._columns, self._unlike, self._table.rows)
         return _finished(self._table, path, label, len(self._header), warnings, broken)
 
