@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OPENBLAS_NUM_THREADS = 1
 STAMP := .venv/.ready
 
-.PHONY: demo test test-all acceptance accuracy lint docs schema snapshots bench clean
+.PHONY: demo test test-all acceptance fuzz accuracy lint docs schema snapshots bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -25,6 +25,9 @@ acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetition
 	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py
 	$(BIN)/python -m pytest -n auto --full tests/test_casebook.py
 	$(BIN)/python tools/measure.py --check
+
+fuzz: $(STAMP)  ## 10,000 damaged files of every form (about half an hour on one core)
+	$(BIN)/python tests/fuzz.py
 
 accuracy: $(STAMP)  ## measure every check and write docs/accuracy.md (about three minutes of one core)
 	$(BIN)/python tools/measure.py
