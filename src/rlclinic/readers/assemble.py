@@ -21,6 +21,8 @@ PASTE = 12
 _SEAM = ("learning_rate", "kl_coef", "group_size", "clip_low", "clip_high", "inner_epochs", "temperature", "batch_size",
          "max_response_length", "lr_schedule", "weight_decay", "entropy_coef", "loss_type", "model")  # fmt: skip
 """Settings whose change between two parts of a run is told first."""
+_RESTARTS = frozenset({"several_starts", "restarted", "several_attempts"})
+_COUNTS = frozenset({"row_order", "rows_without_step", "steps_do_not_move", "fractional_steps"})
 
 
 def assemble(
@@ -44,10 +46,14 @@ def assemble(
     whole = _Whole()
     for at, k in enumerate(spine):
         whole.go_on(held[k], translated[k], _changes(held[spine[at - 1]], held[k], framework) if at else "", warnings)
+    told = _RESTARTS | _COUNTS if whole.seams else _COUNTS
     for k in forms:
         whole.fill(translated[k], sure(logs[k]) or any(agrees(translated[i], translated[k]) for i in spine))
-    for one in translated:
-        warnings += one.warnings
+    # What another form has of a restart, or lacks of steps, the parts tell better.
+    repeated = {warn for k in forms for warn in logs[k].warnings if warn.code in told}
+    warnings = [w for w in warnings if w not in repeated - {w for k in spine for w in logs[k].warnings}]
+    for k, one in enumerate(translated):
+        warnings += [warn for warn in one.warnings if k in spine or warn.code not in told]
     columns, components, evaluations = whole.columns, whole.components, whole.evaluations
     known = {u for t in translated for u in t.undecided}
     chosen, rule = _held_out(evaluations, eval_key, framework)

@@ -66,6 +66,8 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     for key, logged in log.series.items():
         series = _with_nulls(logged, log.nulls.get(key))
         meaning = meanings[key]
+        if meaning is None and key in ("_runtime", "_timestamp"):
+            continue  # the clock of W&B
         if meaning is None:
             unrecognised[key] = len(series.values)
             continue
