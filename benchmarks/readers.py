@@ -177,7 +177,8 @@ _OURS = """
 from pathlib import Path
 from rlclinic.readers import read
 from rlclinic.readers.log import read_log
-import rlclinic.readers.eventfile, rlclinic.readers.runlog, rlclinic.readers.console, rlclinic.readers.parquet
+import rlclinic.readers.binary.eventfile, rlclinic.readers.binary.runlog
+import rlclinic.readers.text.console, rlclinic.readers.tabular.parquet
 try:
     import pyarrow.parquet
 except ImportError:

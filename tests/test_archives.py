@@ -30,9 +30,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlclinic.errors import CannotRead
-from rlclinic.readers import archive
 from rlclinic.readers.log import read_log
 from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.stores import archive
 
 PLAIN = "".join(f'{{"step": {k}, "reward": {0.01 * k}, "loss": 0.5, "kl": 0.001}}\n' for k in range(1, 301)).encode()
 CONSOLE = "".join(f"{{'loss': 0.5, 'reward': {0.01 * k}, 'epoch': {0.1 * k:.2f}}}\n" for k in range(1, 40)).encode()

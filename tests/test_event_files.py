@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from rlclinic.errors import CannotRead
 from rlclinic.readers import read as read_run
-from rlclinic.readers.eventfile import read_event_files
+from rlclinic.readers.binary.eventfile import read_event_files
+from rlclinic.readers.binary.wire import Torn, fields
 from rlclinic.readers.log import read_log
 from rlclinic.readers.rows import Log
-from rlclinic.readers.wire import Torn, fields
 
 Point = tuple[str, int, float]
 """Tag, step, value."""

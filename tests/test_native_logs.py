@@ -21,9 +21,9 @@ from rich.table import Table
 
 from rlclinic import names
 from rlclinic.errors import CannotRead
-from rlclinic.readers.gather import Gathered, Piece, updates_per_round
 from rlclinic.readers.log import Log, read_log
 from rlclinic.readers.rows import Rows
+from rlclinic.readers.text.gather import Gathered, Piece, updates_per_round
 
 NAN = float("nan")
 

@@ -21,8 +21,8 @@ from rlclinic.errors import CannotRead
 from rlclinic.model import Run
 from rlclinic.readers import read
 from rlclinic.readers.log import read_log
-from rlclinic.readers.offline import is_dvclive, read_dvclive
 from rlclinic.readers.rows import Log
+from rlclinic.readers.stores.offline import is_dvclive, read_dvclive
 
 ODD = {3: math.nan, 4: math.inf, 5: -math.inf}
 

@@ -27,8 +27,9 @@ from hypothesis import strategies as st
 from rlclinic.cli import cli
 from rlclinic.diagnose import diagnose
 from rlclinic.errors import CannotRead
-from rlclinic.readers import read, web
-from rlclinic.readers.remote import _wandb_server, fetch
+from rlclinic.readers import read
+from rlclinic.readers.stores import web
+from rlclinic.readers.stores.remote import _wandb_server, fetch
 from rlclinic.report import render
 from standin_wandb import KEY, Standin, Stored, serving, standin
 
@@ -278,7 +279,7 @@ def test_steps_far_apart_are_asked_for_in_wide_windows(
     with standin(Stored("sparse", sparse)) as held:
         monkeypatch.setenv("WANDB_BASE_URL", held.base)
         monkeypatch.setenv("WANDB_API_KEY", KEY)
-        monkeypatch.setattr("rlclinic.readers.remote.WINDOWS", 20)
+        monkeypatch.setattr("rlclinic.readers.stores.remote.WINDOWS", 20)
         assert fetch("wandb://lab/grpo/sparse").rows == 200
         assert len(held.asked) <= 22
 
@@ -344,7 +345,7 @@ def test_no_answer_of_a_server_is_an_accident(monkeypatch: pytest.MonkeyPatch, a
     told = itertools.cycle(answers)
     monkeypatch.setattr(web.Server, "post", lambda self, path, body: next(told))
     monkeypatch.setattr(web.Server, "get", lambda self, path, values: next(told))
-    monkeypatch.setattr("rlclinic.readers.remote.WINDOWS", 5)
+    monkeypatch.setattr("rlclinic.readers.stores.remote.WINDOWS", 5)
     for address in ("wandb://a/b/c", "wandb://a/b", f"mlflow://h/{RUN}", "mlflow://h/e/r", "mlflow://h"):
         with pytest.raises(CannotRead):
             fetch(address)

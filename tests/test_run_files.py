@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from rlclinic.errors import CannotRead
 from rlclinic.readers import read as read_run
+from rlclinic.readers.binary.runlog import read_run_files
 from rlclinic.readers.log import read_log
 from rlclinic.readers.rows import Log
-from rlclinic.readers.runlog import read_run_files
 
 NAN, INF = math.nan, math.inf
 WANDB, SWANLAB = b":W&B\xe1\xbe\x00", b":SWL\xd6\xe1\x02"

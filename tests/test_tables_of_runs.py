@@ -20,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlclinic.errors import CannotRead
-from rlclinic.readers import parquet, tabular
 from rlclinic.readers import read as read_run
 from rlclinic.readers.log import Log, read_log
+from rlclinic.readers.tabular import parquet
+from rlclinic.readers.tabular import separated as tabular
 
 REWARD = [0.125, 0.25, 0.5, 0.625]
 

@@ -20,10 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlclinic.errors import CannotRead
-from rlclinic.readers import database, read
+from rlclinic.readers import read
 from rlclinic.readers.log import read_log
 from rlclinic.readers.rows import Log
-from rlclinic.readers.trackers import is_mlflow_run, read_mlflow_tree
+from rlclinic.readers.stores import database
+from rlclinic.readers.stores.trackers import is_mlflow_run, read_mlflow_tree
 
 TRIO = Path(__file__).parents[2] / "shared" / "corpus" / "trl"
 BIG = 1.7976931348623157e308

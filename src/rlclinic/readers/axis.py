@@ -65,9 +65,11 @@ def stated(series: Mapping[str, Series], count: int, given: Floats) -> tuple[Flo
     if count and np.isfinite(given).sum() * 2 >= count:
         return given.copy(), "step", ()
     best: tuple[int, str] | None = None
+    # A trainer's counter that never moves shows that the tracker's own beside it counts calls and not steps.
+    unsure = any(key in series and _stands(series[key]) for key in TRAINERS)
     for key in STEP_KEYS:
         one = series.get(key)
-        if one is None or _stands(one):
+        if one is None or _stands(one) or (unsure and key == "_step"):
             continue
         if len(one.rows) * 2 >= count:
             best = (len(one.rows), key)

@@ -14,20 +14,20 @@ from typing import IO, TextIO
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
-from rlclinic.readers import frames
-from rlclinic.readers.archive import ZIP, packed, read_packed, read_zip
 from rlclinic.readers.axis import Series
+from rlclinic.readers.binary.eventfile import MARK, read_events
+from rlclinic.readers.binary.runlog import SWANLAB, WANDB, read_runlog
 from rlclinic.readers.config import FILE_LIMIT, config_from_text
-from rlclinic.readers.console import Console
-from rlclinic.readers.database import SQLITE
-from rlclinic.readers.eventfile import MARK, read_events
-from rlclinic.readers.offline import is_clearml, is_dvclive, read_clearml, read_dvclive
-from rlclinic.readers.parquet import PARQUET, read_parquet
-from rlclinic.readers.records import DOCUMENT_LIMIT, is_rollout, read_document, read_jsonl, with_json_words
 from rlclinic.readers.rows import Log, Rows
-from rlclinic.readers.runlog import SWANLAB, WANDB, read_runlog
-from rlclinic.readers.tabular import delimiter, read_csv, read_table
-from rlclinic.readers.trackers import is_mlflow_run, read_mlflow_tree, read_tracker
+from rlclinic.readers.stores.archive import ZIP, packed, read_packed, read_zip
+from rlclinic.readers.stores.database import SQLITE
+from rlclinic.readers.stores.offline import is_clearml, is_dvclive, read_clearml, read_dvclive
+from rlclinic.readers.stores.trackers import is_mlflow_run, read_mlflow_tree, read_tracker
+from rlclinic.readers.tabular import frames
+from rlclinic.readers.tabular.parquet import PARQUET, read_parquet
+from rlclinic.readers.tabular.records import DOCUMENT_LIMIT, is_rollout, read_document, read_jsonl, with_json_words
+from rlclinic.readers.tabular.separated import delimiter, read_csv, read_table
+from rlclinic.readers.text.console import Console
 
 __all__ = ["Log", "Rows", "Series", "drained", "read_log"]
 

@@ -13,13 +13,15 @@ from pathlib import Path
 from rlclinic import names
 from rlclinic.errors import BadRequest, CannotRead
 from rlclinic.model import Framework, Source, Warn
-from rlclinic.readers import bundle, eventfile, offline, rundir, runlog
+from rlclinic.readers import rundir
+from rlclinic.readers.binary import eventfile, runlog
 from rlclinic.readers.config import read_config
 from rlclinic.readers.kinship import Held, of_one_run, of_one_trainer
 from rlclinic.readers.log import Log, drained, read_log
 from rlclinic.readers.roles import STATES, role
 from rlclinic.readers.rundir import Found, Tracked
-from rlclinic.readers.trackers import is_mlflow_run, read_mlflow_tree
+from rlclinic.readers.stores import bundle, offline
+from rlclinic.readers.stores.trackers import is_mlflow_run, read_mlflow_tree
 from rlclinic.readers.translate import translate
 
 COPIES = 256 << 20
@@ -101,7 +103,7 @@ class _Opening:
         if re.match(_ADDRESS, str(source)):
             address = str(source)
             remote = import_module(
-                "rlclinic.readers.remote"
+                "rlclinic.readers.stores.remote"
             )  # the network's modules cost 40 ms that a file need not pay
             self._hold(lambda run: remote.fetch(address, run), Path(address), must=True)
             return

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 
 from rlclinic.errors import CannotRead
 from rlclinic.readers.log import read_log
-from rlclinic.readers.offline import is_dvclive
-from rlclinic.readers.records import is_rollout
 from rlclinic.readers.roles import STATES, checkpoint, checkpoints, is_config, role
+from rlclinic.readers.stores.offline import is_dvclive
+from rlclinic.readers.tabular.records import is_rollout
 
 __all__ = ["Found", "Tracked", "checkpoints", "find", "is_config", "unit_of"]
 

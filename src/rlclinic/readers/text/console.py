@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from rlclinic.model import SHORT, Warn
-from rlclinic.readers.bars import PLAIN_BAR, Bars
 from rlclinic.readers.config import Surroundings, flat_settings, setting
-from rlclinic.readers.gather import Counters, Gathered
-from rlclinic.readers.layouts import Layouts
-from rlclinic.readers.literal import PAIRS, Scan, scan
-from rlclinic.readers.postfix import Postfixes
 from rlclinic.readers.rows import Log, Rows
+from rlclinic.readers.text.bars import PLAIN_BAR, Bars
+from rlclinic.readers.text.gather import Counters, Gathered
+from rlclinic.readers.text.layouts import Layouts
+from rlclinic.readers.text.literal import PAIRS, Scan, scan
+from rlclinic.readers.text.postfix import Postfixes
+from rlclinic.readers.text.verl import StepLines
 from rlclinic.readers.tokens import Printed, metric_like, number
-from rlclinic.readers.verl import StepLines
 
 OPEN_LINES = 3_000
 """Most physical lines of one printed dictionary (ours: a resolved verl configuration prints about 500)."""

@@ -20,9 +20,9 @@ from rlclinic.model import Warn
 from rlclinic.readers.axis import STANDING, STEP_KEYS, IntArray
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import SETTINGS, VALUE_LENGTH, setting
-from rlclinic.readers.database import Database, read_database
-from rlclinic.readers.records import trains
 from rlclinic.readers.rows import KEY_COUNT, Inferred, Log, Nonfinite, Rows
+from rlclinic.readers.stores.database import Database, read_database
+from rlclinic.readers.tabular.records import trains
 from rlclinic.readers.tokens import metric_like
 from rlclinic.readers.written import Points, gather
 

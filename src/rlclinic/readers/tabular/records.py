@@ -10,14 +10,14 @@ from importlib import import_module
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
-from rlclinic.readers import frames
 from rlclinic.readers.axis import STEP_KEYS
 from rlclinic.readers.choice import chosen
-from rlclinic.readers.literal import scan
-from rlclinic.readers.native import Native, native_form
 from rlclinic.readers.owners import RowOwners
 from rlclinic.readers.rows import Log, Rows
-from rlclinic.readers.sheets import lone_points
+from rlclinic.readers.tabular import frames
+from rlclinic.readers.tabular.native import Native, native_form
+from rlclinic.readers.tabular.sheets import lone_points
+from rlclinic.readers.text.literal import scan
 from rlclinic.readers.tokens import Printed, metric_like, number
 
 DOCUMENT_LIMIT = 256 << 20

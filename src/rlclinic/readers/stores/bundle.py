@@ -21,8 +21,8 @@ from typing import IO, TypeVar
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Source, Warn
-from rlclinic.readers.archive import MEMBERS, PIECE, UNPACKED, ZIP, listed, opened_member, packed, unpacked
 from rlclinic.readers.kinship import Held
+from rlclinic.readers.stores.archive import MEMBERS, PIECE, UNPACKED, ZIP, listed, opened_member, packed, unpacked
 
 T = TypeVar("T", str, Path)
 

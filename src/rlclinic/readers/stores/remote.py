@@ -18,13 +18,13 @@ from urllib.parse import quote, unquote, urlsplit
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
+from rlclinic.readers.binary.runlog import history_rows
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import SETTINGS, setting
-from rlclinic.readers.records import refuse, trains
 from rlclinic.readers.rows import KEY_COUNT, Inferred, Log
-from rlclinic.readers.runlog import history_rows
-from rlclinic.readers.trackers import INFINITE, in_rows, plain_key
-from rlclinic.readers.web import Refused, Server, basic
+from rlclinic.readers.stores.trackers import INFINITE, in_rows, plain_key
+from rlclinic.readers.stores.web import Refused, Server, basic
+from rlclinic.readers.tabular.records import refuse, trains
 from rlclinic.readers.written import Points
 
 WINDOW = 1_000

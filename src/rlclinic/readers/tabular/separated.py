@@ -12,11 +12,11 @@ from pathlib import PurePath
 import numpy as np
 
 from rlclinic.model import Warn
-from rlclinic.readers import sheets
 from rlclinic.readers.owners import Owners, of_one_run
-from rlclinic.readers.records import refuse, trains
 from rlclinic.readers.rows import Inferred, Log, Nonfinite, Rows
-from rlclinic.readers.sheets import Columns, Gathered, Summaries
+from rlclinic.readers.tabular import sheets
+from rlclinic.readers.tabular.records import refuse, trains
+from rlclinic.readers.tabular.sheets import Columns, Gathered, Summaries
 from rlclinic.readers.tokens import Commas, Printed, metric_like, number
 
 SAMPLED = 500

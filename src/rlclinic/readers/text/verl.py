@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rlclinic.readers.literal import PAIRS
+from rlclinic.readers.text.literal import PAIRS
 from rlclinic.readers.tokens import decimals, number
 
 _BEGIN = re.compile(r"\bstep:(-?\d{1,12})\s+-\s+")

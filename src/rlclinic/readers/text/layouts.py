@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from rlclinic.readers.boxes import Box, Boxes
 from rlclinic.readers.config import SETTINGS, setting
+from rlclinic.readers.text.boxes import Box, Boxes
 from rlclinic.readers.tokens import Printed, metric_like, number
 
 Emit: TypeAlias = Callable[[Mapping[str, object], float | None, str], None]

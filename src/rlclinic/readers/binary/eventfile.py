@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from rlclinic.errors import CannotRead
 from rlclinic.model import Floats, Warn
 from rlclinic.readers.axis import IntArray
+from rlclinic.readers.binary.summaries import read_event, shape
+from rlclinic.readers.binary.wire import Torn
 from rlclinic.readers.config import SETTINGS
-from rlclinic.readers.records import refuse, trains
 from rlclinic.readers.rows import KEY_COUNT, Inferred, Log, Rows
-from rlclinic.readers.summaries import read_event, shape
+from rlclinic.readers.tabular.records import refuse, trains
 from rlclinic.readers.tokens import KEY_LENGTH
-from rlclinic.readers.wire import Torn
 from rlclinic.readers.written import Points, gather
 
 MARK = b"brain.Event:"

@@ -15,13 +15,13 @@ from typing import IO
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
 from rlclinic.readers.axis import STEP_KEYS
-from rlclinic.readers.blocks import Captured, Damage, each, records, with_console
+from rlclinic.readers.binary.blocks import Captured, Damage, each, records, with_console
+from rlclinic.readers.binary.swanlab import Swanlab
+from rlclinic.readers.binary.wire import Torn, fields, moment, signed, text
 from rlclinic.readers.config import SETTINGS, arguments, flat_settings
-from rlclinic.readers.records import refuse, trains
 from rlclinic.readers.rows import Log, Rows
-from rlclinic.readers.swanlab import Swanlab
+from rlclinic.readers.tabular.records import refuse, trains
 from rlclinic.readers.tokens import KEY_LENGTH
-from rlclinic.readers.wire import Torn, fields, moment, signed, text
 
 WANDB, SWANLAB = b":W&B", b":SWL"
 """How the files of the two trackers begin."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import IO
 
 from rlclinic.model import Warn
-from rlclinic.readers.console import Console
+from rlclinic.readers.binary.wire import Torn
 from rlclinic.readers.rows import Log
-from rlclinic.readers.wire import Torn
+from rlclinic.readers.text.console import Console
 
 BLOCK = 1 << 15
 """Bytes of a block; no piece of a record crosses its border (LevelDB's log format)."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rlclinic.model import Warn
-from rlclinic.readers.gather import Gathered
 from rlclinic.readers.rows import Nonfinite, Rows
+from rlclinic.readers.text.gather import Gathered
 from rlclinic.readers.tokens import number
 
 EPOCH = 1_000_000_000.0

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Floats, Warn
-from rlclinic.readers import sheets
 from rlclinic.readers.owners import MOST_RUNS, Owners, of_one_run
-from rlclinic.readers.records import holds_answers, refuse, trains
 from rlclinic.readers.rows import KEY_COUNT, Inferred, Log, Nonfinite, Rows
-from rlclinic.readers.sheets import Columns, Gathered, Summaries
+from rlclinic.readers.tabular import sheets
+from rlclinic.readers.tabular.records import holds_answers, refuse, trains
+from rlclinic.readers.tabular.sheets import Columns, Gathered, Summaries
 from rlclinic.readers.tokens import metric_like, number
 
 PARQUET = b"PAR1"

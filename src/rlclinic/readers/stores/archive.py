@@ -20,11 +20,11 @@ from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import FILE_LIMIT, SETTINGS, VALUE_LENGTH, setting
-from rlclinic.readers.offline import is_clearml, read_clearml
-from rlclinic.readers.records import trains
 from rlclinic.readers.rows import Inferred, Log, Rows
+from rlclinic.readers.stores.offline import is_clearml, read_clearml
+from rlclinic.readers.stores.trackers import in_rows
+from rlclinic.readers.tabular.records import trains
 from rlclinic.readers.tokens import number
-from rlclinic.readers.trackers import in_rows
 from rlclinic.readers.written import Points
 
 PACKED = {b"\x1f\x8b\x08": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}

@@ -14,10 +14,10 @@ from typing import IO, Any
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
 from rlclinic.readers.config import FILE_LIMIT, SETTINGS, VALUE_LENGTH, read_config, setting
-from rlclinic.readers.records import trains
 from rlclinic.readers.rows import KEY_COUNT, Inferred, Log, Nonfinite
+from rlclinic.readers.stores.trackers import in_rows
+from rlclinic.readers.tabular.records import trains
 from rlclinic.readers.tokens import number
-from rlclinic.readers.trackers import in_rows
 from rlclinic.readers.written import Points
 
 LINE = 64 << 20

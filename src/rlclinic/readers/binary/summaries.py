@@ -8,9 +8,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from rlclinic.readers.binary.wire import Torn, Value, double, fields, signed, single, text
 from rlclinic.readers.config import SETTINGS, flat_settings, setting
 from rlclinic.readers.tokens import KEY_LENGTH
-from rlclinic.readers.wire import Torn, Value, double, fields, signed, single, text
 
 TEXT = 1 << 20
 """Longest text summary in bytes that is read as settings (ours)."""

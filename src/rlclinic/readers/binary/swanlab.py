@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import IO
 
-from rlclinic.readers.blocks import Captured, Damage, each, with_console
-from rlclinic.readers.records import refuse, trains
+from rlclinic.readers.binary.blocks import Captured, Damage, each, with_console
+from rlclinic.readers.binary.wire import Torn, double, fields, moment, signed, text
 from rlclinic.readers.rows import Inferred, Log, Rows
+from rlclinic.readers.tabular.records import refuse, trains
 from rlclinic.readers.tokens import KEY_LENGTH, number
-from rlclinic.readers.wire import Torn, double, fields, moment, signed, text
 from rlclinic.readers.written import Points, gather
 
 

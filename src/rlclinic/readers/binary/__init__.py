@@ -1,0 +1,1 @@
+"""Trackers' own binary files: TensorBoard events, W&B and SwanLab containers."""

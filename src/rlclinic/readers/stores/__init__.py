@@ -1,0 +1,1 @@
+"""Where runs are kept: databases and folders of trackers, archives, servers."""

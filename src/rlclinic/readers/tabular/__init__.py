@@ -1,0 +1,1 @@
+"""Rows in files made for programs: JSON lines and documents, separated columns, Parquet."""

@@ -1,0 +1,1 @@
+"""What a trainer prints for people: captured consoles, notebooks and pasted lines."""
