@@ -9,7 +9,8 @@ import math
 import sqlite3
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -56,9 +57,21 @@ def field(number: int, value: int | bytes | float, wire: int | None = None) -> b
 # ---------------------------------------------------------------- TensorBoard
 
 
-def framed(message: bytes) -> bytes:
-    """A record of an event file; its checksums are zeros, which readers do not verify."""
-    return struct.pack("<Q", len(message)) + b"\0" * 4 + message + b"\0" * 4
+def framed(message: bytes, sealed: bool = False) -> bytes:
+    """A record of an event file, with its checksums when ``sealed``, else with zeros in their place."""
+    size = struct.pack("<Q", len(message))
+    return size + (_crc(size) if sealed else b"\0" * 4) + message + (_crc(message) if sealed else b"\0" * 4)
+
+
+def _crc(data: bytes) -> bytes:
+    """CRC-32C bit by bit, masked, as event files hold it."""
+    rest = 0xFFFFFFFF
+    for byte in data:
+        rest ^= byte
+        for _ in range(8):
+            rest = rest >> 1 ^ (0x82F63B78 if rest & 1 else 0)
+    rest ^= 0xFFFFFFFF
+    return struct.pack("<I", ((rest >> 15 | rest << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def event(step: int, scalars: Mapping[str, float], tensors: bool = False) -> bytes:
@@ -85,8 +98,11 @@ def event_file(rows: Rows, *, tensors: bool = False, by_tag: bool = False) -> by
 # ---------------------------------------------------------------- W&B and SwanLab
 
 
-def run_file(records: Sequence[bytes], magic: bytes = b":W&B\xe1\xbe\x00") -> bytes:
-    """Records in LevelDB's log format: blocks of 32 KiB, no piece across a border."""
+WANDB, SWANLAB = b":W&B\xe1\xbe\x00", b":SWL\xd6\xe1\x02"
+
+
+def run_file(records: Iterable[bytes], magic: bytes = WANDB, sealed: bool = True) -> bytes:
+    """Records in LevelDB's log format: blocks of 32 KiB, no piece across a border; zeros for checksums unless ``sealed``."""
     data = bytearray(magic)
     for record in records:
         rest, first = record, True
@@ -97,7 +113,8 @@ def run_file(records: Sequence[bytes], magic: bytes = b":W&B\xe1\xbe\x00") -> by
                 continue
             piece, rest = rest[: left - 7], rest[left - 7 :]
             kind = (1 if first else 4) if not rest else (2 if first else 3)
-            data += struct.pack("<IHB", 0, len(piece), kind) + piece
+            check = zlib.crc32(bytes([kind]) + piece) if sealed else 0
+            data += struct.pack("<IHB", check, len(piece), kind) + piece
             first = False
     return bytes(data)
 
@@ -116,17 +133,17 @@ def wandb_file(rows: Rows, settings: Settings | None = None, *, nested: bool = T
             name = field(2, key.encode()) if nested else field(1, key.encode())
             items += field(1, name + field(16, json.dumps(value).encode()))
         records.append(field(1, step + 1) + field(2, items))
-    return run_file(records)
+    return run_file(records, sealed=False)
 
 
 def swanlab_file(rows: Rows) -> bytes:
-    """A ``.swanlab`` file: one record for each value; a zero is left out of the message."""
+    """A ``.swanlab`` file: one record for each value, which is a message of its own, empty for a zero."""
     records = [
-        field(13, field(1, key.encode()) + field(2, step) + (field(5, float(value)) if value != 0 else b""))
+        field(13, field(1, key.encode()) + field(2, step) + field(5, field(1, float(value)) if value != 0 else b""))
         for step, row in rows
         for key, value in row.items()
     ]
-    return run_file(records, b":SWL\xe1\xbe\x00")
+    return run_file(records, SWANLAB, sealed=False)
 
 
 def wandb_chart(rows: Rows, key: str, run: str = "run-a") -> str:

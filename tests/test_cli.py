@@ -1204,7 +1204,7 @@ def test_what_is_simulated_is_diagnosed(name: str, dialect: str, form: str) -> N
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["simulate", "nope"], ["nope", "plain"]),
+        (["simulate", "nope"], ["nope", "rlclinic demo --list"]),
         (["demo", "entropy_colapse"], ["entropy_collapse"]),
         (["simulate"], ["SCENARIO"]),
         (["simulate", "plain", "--dialect", "nope"], ["trl", "verl"]),

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rlclinic.diagnose import weigh
+from rlclinic.diagnose import _answer, weigh
 from rlclinic.model import Evidence, Examination, Finding, Severity
 
 TESTING = ("entropy_collapse", "entropy_rise", "reward_decline", "plateau", "no_learning")
@@ -70,3 +70,10 @@ def test_what_chance_does_not_make_stays_as_it_is() -> None:
 
 def test_a_silent_finding_stays_silent() -> None:
     assert weighed(looked("entropy_rise", trend(0.4), None))["entropy_rise"].severity is None
+
+
+def test_a_headline_says_why_it_is_graver_than_its_finding() -> None:
+    found = Finding(check="plateau", severity=Severity.WARNING, says="something moved")
+    assert ", which led to sudden_collapse (critical): something moved." in _answer(
+        found, "which led to sudden_collapse (critical)"
+    )

@@ -225,7 +225,8 @@ def test_old_copies_are_left(tmp_path: Path) -> None:
     jsonl(tmp_path / "archive" / "metrics.jsonl", rows(seed=2))
     run = read([tmp_path])
     assert rewards(run) == expected(rows(seed=1))
-    assert "of another directory below" in said(run)
+    assert "a folder with a run of its own" in said(run)
+    assert "archive" in said(run)
 
 
 def test_a_console_of_an_earlier_attempt_does_not_count(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from containers import field, framed, varint
 from rlclinic.errors import CannotRead
 from rlclinic.readers import read as read_run
 from rlclinic.readers.binary.eventfile import read_event_files
@@ -26,40 +27,6 @@ Point = tuple[str, int, float]
 NAN, INF = math.nan, math.inf
 ROWS = [{"train/reward": 0.25 + 0.5 * k, "train/grad_norm": 0.5, "train/kl": 0.125 * k} for k in range(40)]
 POINTS = [(tag, step, value) for step, row in enumerate(ROWS) for tag, value in row.items()]
-
-
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def field(number: int, value: int | bytes | float, wire: int | None = None) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    if isinstance(value, float):
-        kind = 5 if wire == 5 else 1
-        return varint(number << 3 | kind) + struct.pack("<f" if kind == 5 else "<d", value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def crc(data: bytes) -> bytes:
-    """CRC-32C bit by bit, masked, as event files hold it."""
-    rest = 0xFFFFFFFF
-    for byte in data:
-        rest ^= byte
-        for _ in range(8):
-            rest = rest >> 1 ^ (0x82F63B78 if rest & 1 else 0)
-    rest ^= 0xFFFFFFFF
-    return struct.pack("<I", ((rest >> 15 | rest << 17) + 0xA282EAD8) & 0xFFFFFFFF)
-
-
-def framed(message: bytes, sealed: bool = False) -> bytes:
-    size = struct.pack("<Q", len(message))
-    return size + (crc(size) if sealed else b"\0" * 4) + message + (crc(message) if sealed else b"\0" * 4)
 
 
 def number(value: float, form: str) -> bytes:

@@ -702,3 +702,78 @@ def test_hostile_repetition_stays_fast(piece: str) -> None:
     for text in (piece * 4000, (piece + "\n") * 4000, areal(1, 2, {"loss": 1.0, "kl": 2.0}) + piece * 4000):
         with contextlib.suppress(CannotRead):
             read(text)
+
+
+STRAYS = [
+    "{'reward': 1.0, 'format_reward': 0.0}",
+    '{"completion_length": 33, "reward": 1.0}',
+    "Sample 0: {'score': 1.0, 'length': 5}",
+    "{'learning_rate': 0.5, 'kl_coef': 0.1, 'loss_type': 'grpo'}",
+    "{'accuracy': 0.31, 'n': 500}",
+    "{'step': 7, 'reward': 1.0}",
+    "The model says: {'loss': 99, 'reward': 99.0}",
+]
+
+
+def _row_with_epoch(at: int) -> str:
+    row = {"loss": 0.01, "grad_norm": 0.3, "learning_rate": 1e-6, "reward": 0.25 + at / 128, "epoch": at / 32}
+    return f"{row}\n"
+
+
+@pytest.mark.parametrize("stray", STRAYS)
+@pytest.mark.parametrize("bars", [False, True])
+def test_dictionaries_of_other_code_are_no_rows_where_the_trainer_counts(stray: str, bars: bool) -> None:
+    text = ""
+    for at in range(1, 13):
+        text += f"  3%|3  | {10 * at}/120 [01:02<29:58,  1.2s/it]\n" * bars + _row_with_epoch(at) + f"{stray}\n" * 2
+    log = read(text + "{'eval_reward': 0.5, 'epoch': 0.375}\n")
+    assert log.rows == 13
+    scale = 10 if bars else 1
+    assert log.steps.tolist() == [*(scale * np.arange(1.0, 13.0)), scale * 12.0]
+    assert log.series["reward"].values.tolist() == [0.25 + at / 128 for at in range(1, 13)]
+    assert set(log.series) == {"loss", "grad_norm", "learning_rate", "reward", "epoch", "eval_reward"}
+    says = [w.says for w in log.warnings if w.code == "stray_dictionaries"]
+    assert len(says) == 1
+    assert says[0].startswith("24 ")
+
+
+@pytest.mark.parametrize("stray", STRAYS[:5])
+def test_dictionaries_are_rows_where_nothing_counts(stray: str) -> None:
+    log = read(f"{stray}\n" * 3)
+    assert log.rows == 3
+    assert not any(w.code == "stray_dictionaries" for w in log.warnings)
+
+
+def test_a_richer_dictionary_without_an_epoch_stays_beside_sums_by_epoch() -> None:
+    rows = "".join(f"{ {'loss': 0.5, 'reward': at / 8, 'kl': 0.1} }\n" for at in range(8))
+    assert len(read(rows + "{'epoch': 1, 'loss': 0.5}\n").series["reward"].rows) == 8
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("every", [1, 3])
+def test_other_metrics_at_a_steady_distance_belong_to_the_rows_of_the_trainer(first: bool, every: int) -> None:
+    text = ""
+    for at in range(1, 13):
+        extra = f"{ {'pass_rate': at / 16, 'kl_to_start': 1 / 3} }\n" * ((at - first * 1) % every == 0)
+        text += extra + _row_with_epoch(at) if first else _row_with_epoch(at) + extra
+    log = read(text)
+    assert log.steps.tolist() == list(range(1, 13))
+    extra_rows = log.series["pass_rate"]
+    assert (extra_rows.values * 16).tolist() == log.steps[extra_rows.rows].tolist()
+    assert len(extra_rows.rows) == 12 // every
+    assert not any(w.code == "stray_dictionaries" for w in log.warnings)
+
+
+def test_dictionaries_and_quoted_lines_among_verl_lines() -> None:
+    text = ""
+    for at in range(1, 9):
+        text += "{'reward': 1.0, 'format_reward': 0.0}\n"
+        text += f"(TaskRunner pid=17) step:{at} - actor/entropy:0.5 - critic/score/mean:0.{at}25\n"
+        text += f"[response] step:{at} - critic/score/mean:99\n"
+    log = read(text)
+    assert log.format == "console (verl)"
+    assert log.steps.tolist() == list(range(1, 9))
+    assert log.series["critic/score/mean"].values.tolist() == [float(f"0.{at}25") for at in range(1, 9)]
+    assert "reward" not in log.series
+    told = "Training Progress:  3%|3  | 1/9 [00:01<00:08]step:1 - a/reward:0.5 - b/kl:0.25\nINFO:x:step:2 - a/reward:1.5 - b/kl:0.25\n"
+    assert read(told).steps.tolist() == [1, 2]

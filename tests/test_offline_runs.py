@@ -171,7 +171,7 @@ def test_several_runs_in_one_archive(tmp_path: Path) -> None:
     with pytest.raises(CannotRead) as several:
         read([archive])
     assert "rlclinic-" not in several.value.message()
-    assert several.value.hint.startswith("--run ")
+    assert several.value.hint.startswith(f"rlclinic diagnose {archive} --run ")
     name = several.value.choices[1]
     assert read([archive], run=name).columns["reward.mean"].values[0] == pytest.approx(0.31)
 

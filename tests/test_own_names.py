@@ -237,6 +237,8 @@ def test_two_reads_at_once_share_nothing(tmp_path: Path) -> None:
         ('[metrics]\n"a" = "reward.mean"\n"a" = "kl.ref"\n', BadTable, "my.toml"),
         ("", BadTable, "nothing is named"),
         ("title = 'x'\n", BadTable, "names suggest"),
+        ('[metrics]\n# "a" = "kl.ref"\n[settings]\n', BadTable, "holds no live line"),
+        ('[metrics]\n"a" = "length.truncated"\n', UnknownName, "valid  length."),
         (f'[metrics]\n"{"k" * 300}" = "reward.mean"\n', BadTable, "characters"),
     ],
 )
@@ -369,6 +371,10 @@ def test_every_draft_is_a_file_that_is_accepted(
     except RlclinicError:
         return
     own.write_text(text, encoding="utf-8")
+    if not any(line and not line.startswith(("#", "[", "title")) for line in text.splitlines()):
+        with pytest.raises(BadTable, match="holds no live line"):  # every line is a guess
+            read_names(own)
+        return
     run = read([log], names=own)
     before = read([log])
     assert set(before.columns) <= set(run.columns)
@@ -420,3 +426,70 @@ def test_numbers_of_the_draft_are_those_of_the_log(tmp_path: Path) -> None:
     log, _, _ = written(tmp_path, table)
     line = next(line for line in suggest([log]).splitlines() if '"odd"' in line)
     assert "0 .. 29, 29 values, 1 not finite" in line
+
+
+def test_usual_abbreviations_are_guessed_and_never_asserted(tmp_path: Path) -> None:
+    table = [
+        {
+            "it": k,
+            "roll/mean_return": 0.5 + 0.01 * math.sin(k),
+            "pi/H": 0.4 - 0.001 * k,
+            "opt/gnorm": 1.5 + 0.1 * math.sin(k),
+            "opt/eta": 1e-6 * k if k < 20 else 1e-3,
+            "gen/avg_toks": 100.0 + math.sin(k),
+            "gen/cut_frac": 0.1,
+            "roll/dead_groups": 0.25,
+            "score/acc": 0.5,
+            "score/fmt": 0.9,
+        }
+        for k in range(1, 60)
+    ]
+    text = suggest([written(tmp_path, table)[0]])
+    for key, metric in {
+        "pi/H": "entropy.mean",
+        "opt/gnorm": "grad.norm",
+        "opt/eta": "optim.lr",
+        "gen/avg_toks": "length.response.mean",
+        "gen/cut_frac": "length.truncated_frac",
+        "roll/dead_groups": "group.zero_var_frac",
+        "score/acc": "reward.component.mean",
+    }.items():
+        assert f'# "{key}" = "{metric}"' in text
+    assert "reward.mean" in next(line for line in text.splitlines() if "roll/mean_return" in line)
+    assert '# step = "it"' in text
+    assert '# "it"' not in text
+    assert "a clock or a sum" not in text
+
+
+def test_a_log_of_unknown_keys_leads_to_the_draft(tmp_path: Path) -> None:
+    log, _, _ = written(tmp_path, [{"aa/loss_q": 0.1 * k, "bb/kl_q": 2.0} for k in range(30)])
+    told = CliRunner().invoke(cli, ["diagnose", str(log)])
+    assert "rlclinic names suggest" in told.output
+    assert "listed under what to log" not in told.output
+
+
+def test_keys_of_trainers_that_are_no_own_names(tmp_path: Path) -> None:
+    table = [
+        {"step": k, "loss": 0.1, "reward": 0.5, "reward_std": 0.1, "frac_reward_zero_std": 0.2, "kl": 0.01,
+         "completions/mean_length": 90.0, "profiling/Time taken: GRPOTrainer._calculate_rewards": 0.2}
+        for k in range(1, 30)
+    ]  # fmt: skip
+    log, _, _ = written(tmp_path, table)
+    told = read([log])
+    assert told.framework is not None
+    assert told.framework.name == "trl"
+    assert not [unknown.key for unknown in told.unrecognised if "profiling" in unknown.key]
+    table = [
+        {
+            "current_steps": k,
+            "total_steps": 30,
+            "loss": 0.6,
+            "accuracy": 0.7,
+            "lr": 1e-6,
+            "epoch": 0.1,
+            "percentage": 1.0,
+        }
+        for k in range(1, 30)
+    ]
+    log, _, _ = written(tmp_path, table)
+    assert read([log]).kind == "supervised"

@@ -309,3 +309,19 @@ def test_the_command(tmp_path: Path) -> None:
     assert run.invoke(cli, ["prescribe", *given, "-o", str(target)]).exit_code == 0
     assert "learning_rate=" in target.read_text()
     assert run.invoke(cli, ["prescribe", *given, "-o", str(target)]).exit_code != 0
+
+
+# ---------------------------------------------------------------- values that the log holds
+
+
+def test_a_value_in_single_precision_is_written_as_it_was_set() -> None:
+    (told,) = prescribe(["restore_learning_rate"], of("trl"), {"learning_rate": float(np.float32(1e-4))})
+    assert [(change.after, change.writes) for change in told.changes] == [(1e-4, "learning_rate=0.0001")]
+
+
+def test_a_setting_that_is_right_already_is_not_changed() -> None:
+    run = of("trl", None, learning_rate=1e-4)
+    (told,) = prescribe(["restore_learning_rate"], run, {"learning_rate": float(np.float32(1e-4))})
+    assert told.applies
+    assert not told.changes
+    assert "already learning_rate=0.0001: find what overrides it" in told.note

@@ -29,7 +29,7 @@ from rlclinic.diagnose import diagnose
 from rlclinic.errors import CannotRead
 from rlclinic.readers import read
 from rlclinic.readers.stores import web
-from rlclinic.readers.stores.remote import _wandb_server, fetch
+from rlclinic.readers.stores.remote import FORMS, _wandb_server, fetch
 from rlclinic.report import render
 from standin_wandb import KEY, Standin, Stored, serving, standin
 
@@ -601,3 +601,17 @@ def test_a_real_mlflow_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+def test_an_address_without_a_server_is_explained_before_the_network() -> None:
+    with pytest.raises(CannotRead, match="without a run") as told:
+        fetch("mlflow://abc")
+    assert told.value.choices == FORMS
+
+
+def test_an_unreachable_server_and_a_missing_key_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("NETRC", "/nonexistent")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    with pytest.raises(CannotRead, match="WANDB_API_KEY"):
+        fetch("wandb://me/proj")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import struct
 import subprocess
 import sys
 import time
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from containers import SWANLAB, WANDB, field, run_file
 from rlclinic.errors import CannotRead
 from rlclinic.readers import read as read_run
 from rlclinic.readers.binary.runlog import read_run_files
@@ -25,48 +24,13 @@ from rlclinic.readers.log import read_log
 from rlclinic.readers.rows import Log
 
 NAN, INF = math.nan, math.inf
-WANDB, SWANLAB = b":W&B\xe1\xbe\x00", b":SWL\xd6\xe1\x02"
 ROWS: list[dict[str, object]] = [
     {"train/reward": 0.25 + 0.01 * k, "train/grad_norm": 0.5, "train/kl": 0.001 * k} for k in range(40)
 ]
 
 
-def varint(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def field(number: int, value: int | bytes | float) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    if isinstance(value, float):
-        return varint(number << 3 | 1) + struct.pack("<d", value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
 def moment(seconds: float) -> bytes:
     return field(1, int(seconds)) + field(2, round(seconds % 1 * 1e9))
-
-
-def run_file(records: Iterable[bytes], magic: bytes = WANDB, sealed: bool = True) -> bytes:
-    data = bytearray(magic)
-    for record in records:
-        rest, first = record, True
-        while first or rest:
-            left = (1 << 15) - len(data) % (1 << 15)
-            if left < 7:
-                data += b"\0" * left
-                continue
-            piece, rest = rest[: left - 7], rest[left - 7 :]
-            kind = (1 if first else 4) if not rest else (2 if first else 3)
-            check = zlib.crc32(bytes([kind]) + piece) if sealed else 0
-            data += struct.pack("<IHB", check, len(piece), kind) + piece
-            first = False
-    return bytes(data)
 
 
 def item(key: str | tuple[str, ...], value: object, nested: bool = True) -> bytes:

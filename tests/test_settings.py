@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlclinic.errors import CannotRead
+from rlclinic.readers import read
 from rlclinic.readers.config import arguments, config_from_text, from_call, from_script, read_config, setting
 from rlclinic.readers.log import read_log
 
@@ -152,3 +153,19 @@ def test_repetition_is_quick(piece: str) -> None:
     for reader in (arguments, from_script, from_call):
         reader(text)
     read_log(None, (ROWS + text).encode())
+
+
+@pytest.mark.parametrize("before", ["", " 54%|█████▍    | 81/150 [00:09<00:10,  6.75it/s]"])
+def test_the_error_that_ended_a_run_is_kept(before: str) -> None:
+    end = f'{before}Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    main()\nRuntimeError: no\n'
+    assert read_log(None, (ROWS + end).encode()).ending == "RuntimeError: no"
+    assert read_log(None, (ROWS + end + ROWS).encode()).ending == "", "the run went on"
+
+
+def test_the_module_that_is_started_names_the_trainer() -> None:
+    shared = "--init_kl_coef 0.01 --rollout_batch_size 128"
+    text = f"entrypoint: python3 -m openrlhf.cli.train_ppo_ray --pretrain m {shared}\n" + ROWS
+    run = read(["-"], stdin=text.encode())
+    assert run.framework is not None
+    assert run.framework.name == "openrlhf"
+    assert "openrlhf" not in read_log(None, ("from openrlhf.cli import x\n" + ROWS).encode()).versions

@@ -86,7 +86,9 @@ def commands() -> str:
         for below, one in group.commands.items()
     }
     for name, command in sorted({**cli.commands, **inner}.items()):
-        context = click.Context(command, info_name=f"rlclinic {name}", max_content_width=100)
+        context = click.Context(
+            command, info_name=f"rlclinic {name}", max_content_width=100, help_option_names=["-h", "--help"]
+        )
         context.terminal_width = 100
         parts += [f"## rlclinic {name}", "```\n" + command.get_help(context) + "\n```"]
     return "\n\n".join(parts)

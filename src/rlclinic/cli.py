@@ -109,7 +109,8 @@ def diagnose(
     """Diagnose one run from its SOURCEs: log files, a directory, an address, or - for standard input.
 
     Several sources are one run (a log and its configuration, the parts of a resumed run) and are merged by step.
-    An address is wandb://ENTITY/PROJECT/RUN or mlflow://HOST:PORT/RUN_ID; nothing else is ever asked of a network.
+    An address is wandb://ENTITY/PROJECT/RUN (without RUN the runs are listed), mlflow://HOST:PORT/RUN_ID or
+    mlflow+http://HOST:PORT/EXPERIMENT/RUN_NAME; nothing else is ever asked of a network.
 
     \b
     Exit codes: 0 ran; 1 findings at or above --fail-on; 2 could not run;
@@ -341,22 +342,16 @@ def demo(
 @click.argument("scenario")
 @click.option(
     "--dialect",
-    type=click.Choice(
-        [
-            *("trl", "verl", "openrlhf", "ms_swift", "unsloth", "llama_factory", "nemo_rl", "prime_rl", "skyrl"),
-            *("slime", "areal", "open_instruct", "tinker", "roll", "art", "torchforge", "rllm"),
-        ]
-    ),
     default="trl",
     show_default=True,
     metavar="NAME",
-    help="Whose log to write: trl, verl or another framework of `rlclinic frameworks`.",
+    help="Whose log to write: trl, verl and most others of `rlclinic frameworks`; a wrong name lists them.",
 )
 @click.option(
     "--form",
     "layout",
     metavar="FORM",
-    help="jsonl, trainer_state, console, ...; else the first that it writes. console5: as Transformers 5 prints.",
+    help="A form of text: jsonl, trainer_state, console, ...; else its first. console5: as Transformers 5 prints.",
 )
 @click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--log-every", default=1, show_default=True, type=click.IntRange(1, 10_000))

@@ -26,6 +26,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+SUGGEST = "rlclinic names suggest LOG drafts names for them (diagnose --names)"
+"""What to do about keys that are not known."""
 MOST_LIMITS = 1_000_000
 """Bytes of a limits file beyond which it is something else."""
 
@@ -160,15 +162,16 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         more = [f for f in findings if f is not primary]
         by_it = [f for f in more if primary.check in ancestors(f.check, {g.check: g for g in findings})]
         rest = f" It explains {len(by_it)} of {len(more)} further findings." if by_it else ""
+        behind = ""
         if primary.severity is not None and primary.severity < worst:
-            gravest = next(f for f in more if f.severity == worst)
-            rest += f" The gravest of them is {gravest.check}."
-        return Verdict(worst.label, primary.check, f"{_answer(primary)}{rest}{trouble}")  # type: ignore[arg-type]
+            gravest = next(f for f in (*by_it, *more) if f.severity == worst)
+            behind = f"{'which led to' if gravest in by_it else 'beside'} {gravest.check} ({worst.label})"
+        return Verdict(worst.label, primary.check, f"{_answer(primary, behind)}{rest}{trouble}")  # type: ignore[arg-type]
     if not len(run.steps) and run.unrecognised:
         return Verdict(
             "undecided",
             None,
-            f"None of the {len(run.unrecognised)} keys of this log is known; nothing can be judged.{trouble}",
+            f"None of the {len(run.unrecognised)} keys of this log is known, so nothing can be judged; {SUGGEST}.{trouble}",
         )
     if not len(run.steps):
         why = (
@@ -186,7 +189,14 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
             f"What is shown ({rows} {'row' if rows == 1 else 'rows'}) {seen}; trends need about {100} rows.{trouble}",
         )
     if "reward.mean" not in run:
-        return Verdict("undecided", None, f"No reward is in the log, so the run cannot be judged.{trouble}")
+        alike = _like_reward(run)
+        other = (
+            f" If it is among {'them' if alike else 'the keys not recognised'}: {SUGGEST}."
+            if run.unrecognised or alike
+            else ""
+        )
+        lack = f"No mean reward is known among {alike}" if alike else "No reward is in the log"
+        return Verdict("undecided", None, f"{lack}, so the run cannot be judged.{other}{trouble}")
     if run.algorithm == "grpo" and run.number("group_size") == 1:
         says = "Groups of one answer have no baseline: the raw reward becomes the advantage, whatever the curves look like."
         return Verdict("undecided", None, f"{says}{trouble}")
@@ -205,13 +215,20 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     return Verdict(worst.label, first.check, says)  # type: ignore[arg-type]
 
 
-def _answer(finding: Finding) -> str:
-    """What the run has, and the numbers that show it, in one sentence."""
+def _like_reward(run: Run) -> str:
+    """Keys of the log that are of a reward, but not known as its mean, in words; empty without any."""
+    keys = [c.key for name, c in run.columns.items() if name.startswith("reward.")]
+    keys += [unknown.key for unknown in run.unrecognised]
+    return ", ".join([key[:40] for key in keys if "reward" in key.lower()][:4])
+
+
+def _answer(finding: Finding, behind: str = "") -> str:
+    """What the run has, and the numbers that show it, in one sentence; ``behind`` names a graver finding beside it."""
     title = BY_NAME[finding.check].title.rstrip(".")
     head = title.split(":")[0]
     if finding.says.lower().startswith(head.lower()):
-        return f"{finding.says[0].upper()}{finding.says[1:]}."
-    return f"{head}: {finding.says}."
+        return f"{finding.says[0].upper()}{finding.says[1:]}{f', {behind}' if behind else ''}."
+    return f"{head}{f', {behind}' if behind else ''}: {finding.says}."
 
 
 MOST_TO_LOG = 8
@@ -231,11 +248,13 @@ def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]
                 wanted[metric] = wanted.get(metric, 0) + 1
     if "kl_absent_expected" in notes:
         wanted.pop("kl.ref", None)
+    if run.algorithm not in (None, "ppo", "gae"):  # without a critic there is nothing of one to log
+        wanted = {metric: n for metric, n in wanted.items() if not metric.startswith(("value.", "grad.norm_critic"))}
     for known in run.undecided:  # it is logged; what it means is asked elsewhere
         for metric in known.meanings:
             wanted.pop(metric, None)
     for metric in ("eval.score", "entropy.mean"):
-        if metric not in run and not (run.excerpt and metric == "eval.score"):
+        if metric not in run and not (run.partial and metric == "eval.score"):
             wanted.setdefault(metric, 1)
     lines = []
     for metric in sorted(wanted, key=lambda m: (m not in _VITAL, -wanted[m], m)):

@@ -162,7 +162,7 @@ def list_metrics() -> str:
     return "\n".join(f"{name:<{width}}  {metric.unit:<12}  {metric.says}" for name, metric in rows)
 
 
-TRACKERS = "W&B, TensorBoard, MLflow, Trackio, SwanLab, Comet, CSV, JSON lines"
+TRACKERS = "W&B, TensorBoard, MLflow, Trackio, SwanLab, Comet, ClearML, CSV, Parquet, JSON lines"
 """Where the metrics of every framework are read as well (what ``readers`` knows of, in words)."""
 
 
@@ -180,7 +180,13 @@ def list_frameworks() -> str:
         "  ".join((*(f"{cell:<{w}}" for cell, w in zip(row, widths, strict=False)), row[4])).rstrip() for row in rows
     ]
     return "\n".join(
-        [*lines, "", f"Each of them also from {TRACKERS}.", "state is trainer_state.json. More: docs/frameworks.md"]
+        [
+            *lines,
+            "",
+            f"Each also from {TRACKERS}.",
+            "Files may be compressed or in a zip or tar of the run; - is standard input.",
+            "state is trainer_state.json. More: docs/frameworks.md",
+        ]
     )
 
 

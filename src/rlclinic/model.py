@@ -259,6 +259,11 @@ class Run:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
     @property
+    def partial(self) -> bool:
+        """True when the source shows only some metrics (a paste, or a text that prints a subset): absence proves nothing."""
+        return self.excerpt or any(warn.code == "printed_subset" for warn in self.warnings)
+
+    @property
     def thinned(self) -> str:
         """What a source says that shows only some points of its curves, or means of several; empty when none does."""
         return next((warn.says for warn in self.warnings if warn.code == "downsampled"), "")

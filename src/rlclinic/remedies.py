@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -9,14 +10,21 @@ from rlclinic import names, vitals
 from rlclinic.model import Change, Framework, Knob, Prescription, Run, Scalar
 from rlclinic.names import Remedy, Turn
 
+DIGITS = 4
+"""Significant digits of a value that a remedy takes from the log (ours: settings are written with fewer)."""
+SAME = 1e-6
+"""Relative difference up to which a value of the log is the setting itself (single precision keeps 6e-8)."""
+
 
 def prescribe(ids: Iterable[str], run: Run, right: Mapping[str, Scalar] | None = None) -> tuple[Prescription, ...]:
     """The remedies worked out for ``run``, in the order given.
 
     A remedy whose settings the run already has is left out. One that this framework and version cannot carry out goes
     behind the others, one that would do nothing in this run last, each with the reason and without changes. ``right`` holds
-    values of settings that the finding itself knows. Raises UnknownName for an id that is not in the table.
+    values of settings that the finding itself knows; numbers among them are rounded to ``DIGITS``. Raises UnknownName for
+    an id that is not in the table.
     """
+    right = {knob: _written(knob, value, run) for knob, value in (right or {}).items()}
     ready: list[Prescription] = []
     unavailable: list[Prescription] = []
     inert: list[Prescription] = []
@@ -24,14 +32,29 @@ def prescribe(ids: Iterable[str], run: Run, right: Mapping[str, Scalar] | None =
         remedy = names.remedy(id, run.framework)
         idle = _LACKS[remedy.needs](run) if remedy.needs else ""
         missing = _missing(remedy, run.framework) or _other_trainer(remedy, run)
-        changes = _changes(remedy, run, right or {})
+        changes = _changes(remedy, run, right)
         if idle:
             inert.append(_told(remedy, note=f"would do nothing here: {idle}"))
         elif missing:
             unavailable.append(_told(remedy, note=missing))
         elif changes or not remedy.set:
-            ready.append(replace(_told(remedy, note=_caveats(remedy, changes, run)), changes=changes, applies=True))
+            ready.append(
+                replace(_told(remedy, note=_caveats(remedy, changes, run, right)), changes=changes, applies=True)
+            )
     return (*ready, *unavailable, *inert)
+
+
+def _written(knob: str, value: Scalar, run: Run) -> Scalar:
+    """A number of the log as a configuration states it: the run's own setting where it is that, else rounded.
+
+    What a log holds in single precision, or as a median, has more digits than anyone set.
+    """
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    stated = run.number(knob)
+    if stated is not None and math.isclose(stated, value, rel_tol=SAME):
+        return run.knob(knob)
+    return float(f"{value:.{DIGITS}g}")
 
 
 def _told(remedy: Remedy, note: str) -> Prescription:
@@ -70,8 +93,13 @@ def _other_trainer(remedy: Remedy, run: Run) -> str:
     return f"{', '.join(own) or 'it'} belongs to GRPOConfig; the PPO trainer has another name for it, or none"
 
 
-def _caveats(remedy: Remedy, changes: tuple[Change, ...], run: Run) -> str:
+def _caveats(remedy: Remedy, changes: tuple[Change, ...], run: Run, right: Mapping[str, Scalar]) -> str:
     """What else must hold, and from which version on when the run's own is not known."""
+    already = [
+        f"the setting is already {run.knobs[knob].key}={right[knob]}: find what overrides it"
+        for knob in remedy.restores
+        if right.get(knob) is not None and run.knob(knob) == right[knob]
+    ]
     rows = [row for change in changes if (row := names.spell(change.knob, run.framework))]
     sinces = {row.key: row.since for row in rows if row.since} | ({"": remedy.since} if remedy.since else {})
     open_ends = [
@@ -85,7 +113,7 @@ def _caveats(remedy: Remedy, changes: tuple[Change, ...], run: Run) -> str:
         if row.renamed and names.reached(run.framework, row.renamed) is None
     ]
     own = remedy.note or "; ".join(dict.fromkeys(row.note for row in rows if row.note))
-    return "; ".join(text for text in (remedy.writes, own, *open_ends, *former[:1]) if text)
+    return "; ".join(text for text in (*already, remedy.writes, own, *open_ends, *former[:1]) if text)
 
 
 # ---------------------------------------------------------------- changes
@@ -109,8 +137,6 @@ def _change(turn: Turn, run: Run, present: Mapping[str, Knob], right: Scalar = N
     """The change still to be made; None when the run's known setting already satisfies the remedy."""
     before = run.knob(turn.knob)
     after = _target(turn, run) if right is None else right
-    if right is not None and before == right:
-        before = None  # the configuration has the right value; the run left it
     if before is not None and _meets(turn, before, after):
         return None
     row = names.spell(turn.knob, run.framework)
@@ -205,7 +231,7 @@ def _no_tools(run: Run) -> str:
     turns, limit = run.get("agent.turns.max") or run.get("agent.turns.mean"), run.number("max_turns")
     conversing = turns is not None and bool((turns.finite.values > 2).any())
     seen = conversing or "agent.tool_calls.mean" in run or (limit is not None and limit > 1)
-    if seen or run.excerpt or "reward.mean" not in run:
+    if seen or run.partial or "reward.mean" not in run:
         return ""
     return "the log shows no tools and no further turns"
 
@@ -218,13 +244,13 @@ def _no_sampler(run: Run) -> str:
 def _synchronous(run: Run) -> str:
     asynchronous = any(name.startswith("offpolicy.") for name in run.columns) or "staleness_limit" in run.knobs
     told = names.key_for("offpolicy.staleness.mean", run.framework)
-    if run.excerpt or asynchronous or told is None or "reward.mean" not in run:
+    if run.partial or asynchronous or told is None or "reward.mean" not in run:
         return ""
     return f"answers are sampled by the newest policy: {told} is not in the log"
 
 
 def _one_part(run: Run) -> str:
-    return "the reward has one part only" if len(run.components) == 1 and not run.excerpt else ""
+    return "the reward has one part only" if len(run.components) == 1 and not run.partial else ""
 
 
 _LACKS: Mapping[str, Callable[[Run], str]] = {

@@ -39,7 +39,7 @@ _WORDS = {
     **dict.fromkeys(("rew", "rewards", "score", "scores", "rwd"), "reward"),
     **dict.fromkeys(("completion", "completions", "responses", "answer", "answers", "output", "gen"), "response"),
     **dict.fromkeys(("ent",), "entropy"),
-    **dict.fromkeys(("gradient", "gradients", "grads", "gnorm"), "grad"),
+    **dict.fromkeys(("gradient", "gradients", "grads"), "grad"),
     **dict.fromkeys(("trunc", "truncation"), "truncated"),
     **dict.fromkeys(("clipped", "clipping"), "clip"),
     **dict.fromkeys(("fraction", "rate", "share", "pct", "percent", "percentage", "ratio"), "frac"),
@@ -52,6 +52,48 @@ _WORDS = {
     **dict.fromkeys(("groups",), "group"),
 }
 """Words that say the same in names of metrics."""
+_USUAL: tuple[tuple[str, str, float], ...] = (
+    ("return mean", "reward.mean", 20.0),
+    ("ret mean", "reward.mean", 20.0),
+    ("r mean", "reward.mean", 20.0),
+    ("return std", "reward.std", 20.0),
+    ("ret std", "reward.std", 20.0),
+    ("r std", "reward.std", 20.0),
+    ("h", "entropy.mean", 15.0),
+    ("eta", "optim.lr", 0.1),
+    ("alpha", "optim.lr", 0.01),
+    ("stepsize", "optim.lr", 0.1),
+    ("grad norm", "grad.norm", math.inf),
+    ("gn", "grad.norm", math.inf),
+    ("kld", "kl.ref", math.inf),
+    ("cf", "clip.frac", 1.0),
+    ("response tokens", "length.response.mean", math.inf),
+    ("response toks", "length.response.mean", math.inf),
+    ("response tok", "length.response.mean", math.inf),
+    ("mean toks", "length.response.mean", math.inf),
+    ("cut frac", "length.truncated_frac", 100.0),
+    ("cut response", "length.truncated_frac", 100.0),
+    ("overlong", "length.truncated_frac", 100.0),
+    ("capped frac", "length.truncated_frac", 100.0),
+    ("limit frac", "length.truncated_frac", 100.0),
+    ("dead group", "group.zero_var_frac", 100.0),
+    ("degenerate group", "group.zero_var_frac", 100.0),
+    ("flat group", "group.zero_var_frac", 100.0),
+    ("uniform group", "group.zero_var_frac", 100.0),
+    ("dead frac", "group.zero_var_frac", 100.0),
+    ("solved frac", "reward.success_rate", 100.0),
+    ("solve frac", "reward.success_rate", 100.0),
+    ("win frac", "reward.success_rate", 100.0),
+    ("correct frac", "reward.success_rate", 100.0),
+    ("vloss", "value.loss", math.inf),
+    ("vf loss", "value.loss", math.inf),
+    ("pg loss", "loss.policy", math.inf),
+    ("pi loss", "loss.policy", math.inf),
+    ("tps", "perf.throughput", math.inf),
+)
+"""Abbreviations usual in loops of people's own: words that a key holds, what they mean, the highest value that fits."""
+USUAL = 0.75
+"""Likeness that such an abbreviation counts as (ours: never certain, but more than half of the words of another key)."""
 _HELD_OUT = frozenset(
     {"eval", "val", "valid", "validation", "test", "bench", "benchmark", "heldout", "holdout", "aime", "gsm8k", "mmlu"}
 )
@@ -62,7 +104,13 @@ _COUNTERS = frozenset({"step", "steps", "iter", "iteration", "it", "update", "up
 """Words of a key that may count the training steps."""
 _NEVER = frozenset({"run.summary", "progress.step", "reward.std_unresolved", "reward.component.mean", "eval.other"})
 """Metrics that no key is taken for: what is no series of its own, and the step, which ``step`` names."""
-_JOINED = (("learning rate", "lr"), ("gradnorm", "grad norm"), ("clipfrac", "clip frac"), ("seqlen", "seq length"))
+_JOINED = (
+    ("learning rate", "lr"),
+    ("gradnorm", "grad norm"),
+    ("gnorm", "grad norm"),
+    ("clipfrac", "clip frac"),
+    ("seqlen", "seq length"),
+)
 
 
 @dataclass(frozen=True)
@@ -90,7 +138,8 @@ def suggest(
     key has as good a claim; every other line is a comment.
     """
     seen = survey(sources, framework=framework, config=config, stdin=stdin, run=run)
-    guesses = guessed(seen)
+    counters = _named_counters(seen)
+    guesses = [guess for guess in guessed(seen) if guess.key not in counters]  # each is offered as the step
     return "\n".join((*_head(seen, guesses), "", *_metrics(guesses), "", *_settings(seen))) + "\n"
 
 
@@ -103,10 +152,12 @@ def guessed(seen: Survey) -> list[Guess]:
         if key in seen.unsure:
             ranked[key] = [(0.0, metric, 1.0) for metric in seen.unsure[key]]
             continue
-        fits = ((score, metric, _scale(column, metric)) for metric, score in _alike(key))
+        high = float(column.finite.values.max()) if len(column.finite) else 0.0
+        fits = ((score, metric, _scale(column, metric)) for metric, score in _alike(key, high))
         ranked[key] = [(score, metric, scale) for score, metric, scale in fits if scale is not None][:3]
     known = [len(column) for metric, column in seen.run.columns.items() if not metric.startswith("eval.")]
     rows = max(known or [len(column) for column in seen.unknown.values()], default=0)
+    parts = Counter(_place(key) for key in ranked if _part_like(key))
     claims = Counter(metric for found in ranked.values() for score, metric, _ in found[:1] if score >= 1)
     guesses = []
     for key, found in ranked.items():
@@ -114,11 +165,25 @@ def guessed(seen: Survey) -> list[Guess]:
         score, metric, scale = found[0] if found else (0.0, "", 1.0)
         sure = score >= 1 and scale == 1.0 and claims[metric] == 1 and metric not in taken and len(column.finite) > 0
         told = [metric for _, metric, _ in found] or _by_values(column, taken, rows)
-        if "reward" in words(key) and words(key) - _STATISTICS - _weight().keys():
-            # A reward with a word of its own is more likely a part, the more so where the whole is known.
-            told.insert(0 if {"reward.mean"} & taken else len(told), "reward.component.mean")
+        several = _part_like(key) and parts[_place(key)] > 1
+        if several or ("reward" in words(key) and words(key) - _STATISTICS - _weight().keys()):
+            # A reward with a word of its own is more likely a part, the more so where the whole is known or it has sisters.
+            told = [metric for metric in told if metric != "reward.component.mean"]
+            told.insert(0 if several or {"reward.mean"} & taken else len(told), "reward.component.mean")
+            sure = False
         guesses.append(Guess(key, tuple(told), sure, scale, _seen(column, seen.run)))
     return guesses
+
+
+def _part_like(key: str) -> bool:
+    """Whether a key names a reward and, below it, something of its own (``score/fmt``)."""
+    above, _, last = key.rpartition("/")
+    own = words(last) - _STATISTICS - {"reward"}
+    return bool(above and own and "reward" in words(above))
+
+
+def _place(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 # ---------------------------------------------------------------- by name
@@ -170,10 +235,11 @@ def _likeness(mine: frozenset[str], theirs: frozenset[str], weight: Mapping[str,
     return common / (sum(weight[word] for word in theirs) + beyond)
 
 
-def _alike(key: str) -> list[tuple[str, float]]:
+def _alike(key: str, high: float) -> list[tuple[str, float]]:
     """(metric, share of common words) for the metrics whose keys resemble ``key``, best first; 1 means the same words.
 
-    A share of 1 is only given where no other metric has it too.
+    A share of 1 is only given where no other metric has it too. ``high`` is the highest value, which an abbreviation
+    must allow.
     """
     mine = words(key)
     weight = _weight()
@@ -182,6 +248,9 @@ def _alike(key: str) -> list[tuple[str, float]]:
         score = _likeness(mine, theirs, weight)
         if score >= ALIKE and score > best.get(metric, 0.0):
             best[metric] = 1.0 if mine == theirs else min(score, 0.99)
+    for usual, metric, most in _USUAL:
+        if mine >= words(usual) and high <= most and best.get(metric, 0.0) < USUAL:
+            best[metric] = USUAL
     if mine & _HELD_OUT:
         best["eval.score"] = max(best.get("eval.score", 0.0), 0.6)
     ranked = sorted(best.items(), key=lambda pair: (-pair[1], len(pair[0])))
@@ -212,7 +281,8 @@ def _scale(column: Column, metric: str) -> float | None:
 def _by_values(column: Column, taken: Iterable[str], rows: int) -> list[str]:
     """What a key of unknown name may be by its values alone, where they leave little choice.
 
-    A share that is logged in few of the ``rows`` is likely an evaluation; small numbers on a smooth course a learning rate.
+    A share that is logged in few of the ``rows`` is likely an evaluation; small numbers on a smooth course a learning rate,
+    with a jump in it too.
     """
     values = column.finite.values
     if 3 <= len(values) <= rows / 3 and 0 <= float(values.min()) < float(values.max()) <= 1:
@@ -240,6 +310,8 @@ def _seen(column: Column, run: Run) -> str:
         "whole numbers that only rise, a counter"
         if whole and rises
         else "only rises, a clock or a sum"
+        if rises and high > 1 and float((np.diff(values) > 0).mean()) > 0.9
+        else "never falls"
         if rises
         else "0 or 1"
         if whole and low == 0 and high == 1
@@ -301,9 +373,15 @@ def _head(seen: Survey, guesses: Sequence[Guess]) -> list[str]:
     return lines
 
 
+def _named_counters(seen: Survey) -> list[str]:
+    """The first keys that are called a step and may count the steps."""
+    counters = (key for key, column in seen.unknown.items() if _valid(key) and _counts(column))
+    return [key for key in counters if words(key) & _COUNTERS][:3]
+
+
 def _steps(seen: Survey) -> list[str]:
     counters = [key for key, column in seen.unknown.items() if _valid(key) and _counts(column)]
-    named = [key for key in counters if words(key) & _COUNTERS]
+    named = _named_counters(seen)
     stated = seen.stepped and not seen.stepped.startswith(("row order", "_step"))
     counters = named if stated else [*named, *(key for key in counters if key not in named)]
     told = f"  # now: {_comment(seen.stepped)}"

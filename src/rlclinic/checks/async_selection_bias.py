@@ -26,7 +26,7 @@ _DROPS = ("offpolicy.dropped_frac", "offpolicy.dropped")
 @check(page=__doc__, uses=[*_DROPS, "progress.samples_step"], since="0.2")
 def async_selection_bias(run: Run, limits: Limits) -> Answer:
     found = _share(run)
-    if found is None and not run.excerpt and not any(name.startswith("offpolicy.") for name in run.columns):
+    if found is None and not run.partial and not any(name.startswith("offpolicy.") for name in run.columns):
         return NotApplicable("nothing in the log says that sampling runs ahead of training, so nothing grows too old")
     if found is None:
         return Unexamined(

@@ -27,7 +27,7 @@ _CRITIC = ("value.explained_var", "value.mean", "value.loss", "grad.norm_critic"
 @check(page=__doc__, uses=[*_CRITIC, "return.mean", "return.min", "return.max"], since="0.2")
 def critic_failure(run: Run, limits: Limits) -> Answer:
     present = tuple(name for name in _CRITIC if name in run)
-    if not present and run.algorithm not in (None, "ppo", "gae") and not run.excerpt:
+    if not present and run.algorithm not in (None, "ppo", "gae") and not run.partial:
         return NotApplicable(f"{run.algorithm} takes its baseline from the group or the batch; there is no critic")
     broken = _not_finite(run) if present else None
     if broken is not None:

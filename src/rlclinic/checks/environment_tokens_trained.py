@@ -22,7 +22,7 @@ _TURNS = ("agent.tool_calls.mean", "agent.env_tokens", "agent.turns.mean")
 def environment_tokens_trained(run: Run, limits: Limits) -> Answer:
     masked = run.knobs.get("mask_tool_tokens")
     used = _used(run)
-    if not used and run.excerpt:
+    if not used and run.partial:
         return Unexamined((ROLLOUTS,), "a piece of a log does not show whether the run uses tools")
     if not used:
         return NotApplicable("no sign of tools or of several turns in this run")

@@ -11,6 +11,7 @@ not touch can tell.
 A short test run, or evaluation done elsewhere: give that log together with this one.
 """
 
+from rlclinic import names
 from rlclinic.checks.form import Answer, Limits, NotApplicable, check
 from rlclinic.checks.readings import bought, now
 from rlclinic.model import Evidence, Finding, Run, Severity
@@ -20,6 +21,8 @@ from rlclinic.model import Evidence, Finding, Run, Severity
 def eval_missing(run: Run, limits: Limits) -> Answer:
     if run.excerpt:
         return NotApplicable("an excerpt need not show evaluations")
+    if run.partial and not run.evaluations:
+        return NotApplicable("this text shows only some of the metrics and need not show evaluations")
     if run.evaluations:
         return Finding(severity=None, says=f"{len(run.evaluations)} held-out series are logged", numbers={})
     steps = run.steps
@@ -46,6 +49,8 @@ def _asked(run: Run, limits: Limits) -> str:
     """The configured interval that has passed without an evaluation, in words; TRL and its kin evaluate by strategy only."""
     knob, every, strategy = run.knobs.get("eval_every"), run.number("eval_every") or 0.0, run.knob("eval_strategy")
     kin = run.framework is not None and run.framework.name in ("trl", "unsloth", "ms_swift")
+    if names.remedy("eval_frequency", run.framework).unavailable:
+        return ""  # the trainer takes no evaluation data, whatever is set
     if knob is None or knob.origin == "default" or every <= 0 or strategy == "no" or (kin and strategy != "steps"):
         return ""
     seen = "time.eval" in run or any("val" in one.key.lower() for one in run.unrecognised)

@@ -100,7 +100,7 @@ def _absent(run: Run) -> tuple[Note, ...]:
         switch is not None and switch.value is False and run.knob("kl_in_reward") is not True
     )
     # TRL writes the key whenever beta is not 0, so in whole rows its absence proves that the term is off.
-    implied = weight is None and not run.excerpt and run.framework is not None and run.framework.name == "trl"
+    implied = weight is None and not run.partial and run.framework is not None and run.framework.name == "trl"
     if not off and not (implied and "reward.mean" in run):
         return ()
     if switch is not None and switch.value is False:

@@ -10,7 +10,8 @@ a change of the coefficient changes nothing.
 
 ## When it is not a problem
 Runs without a KL term are a common recipe for verifiable rewards. A coefficient that is only the framework's default,
-printed with everything else, was not asked for. A pasted excerpt need not show the series.
+printed with everything else, was not asked for. A pasted excerpt, or a console that prints some of the metrics, need
+not show the series.
 """
 
 from rlclinic import vitals
@@ -36,8 +37,8 @@ def kl_not_applied(run: Run, limits: Limits) -> Answer:
         return Unexamined(("kl_coef",), "the KL coefficient is not known")
     if not size or size <= limits["coefficient"]:
         return NotApplicable("no KL term is configured: the coefficient is 0")
-    if run.excerpt or not len(run.steps):
-        return Unexamined(("kl.ref",), "an excerpt need not show the KL")
+    if run.partial or not len(run.steps):
+        return Unexamined(("kl.ref",), "this text shows only some of the metrics and need not show the KL")
     seen = [m for m in KLS if (c := run.get(m)) is not None and len(c) and c.status != "structural_zero"]
     if seen:
         says = f"{run[seen[0]].key} is logged beside {weight.key} = {size:g}: the term is in use"

@@ -7,7 +7,8 @@ No entropy, no spread within groups, no gradient norm, no reward, or no row at a
 A run looks fine when nothing is measured. Each missing series blinds some checks; one flag usually turns it on.
 
 ## When it is not a problem
-A pasted excerpt never shows everything; and some trainers cannot log some series.
+A pasted excerpt never shows everything, nor does a console that prints some of the metrics; and some trainers cannot
+log some series.
 """
 
 import re
@@ -35,10 +36,10 @@ def metric_not_logged(run: Run, limits: Limits) -> Finding:
     if not len(run.steps) and run.unrecognised:
         shown = ", ".join(unknown.key[:40] for unknown in run.unrecognised[:3])
         return Finding(
-            severity=Severity.INFO if run.excerpt else Severity.WARNING,
+            severity=Severity.INFO if run.partial else Severity.WARNING,
             says=f"none of the {len(run.unrecognised)} keys of this log is known ({shown})",
             numbers={"absent": float(len(VITAL)), "unknown": float(len(run.unrecognised))},
-            remedies=("log_more",),
+            remedies=("name_keys",),
             would_decide=("the trainer and its version",),
         )
     if not len(run.steps):
@@ -54,17 +55,19 @@ def metric_not_logged(run: Run, limits: Limits) -> Finding:
         return Finding(severity=None, says="every vital series is logged", numbers={"absent": 0.0})
     core = {"entropy.mean|entropy.sampled", SPREAD}
     blind = "reward.mean" in absent or len(absent) > limits["many"] or core <= set(absent)
-    severity = Severity.WARNING if blind and not run.excerpt and not run.short else Severity.INFO
+    severity = Severity.WARNING if blind and not run.partial and not run.short else Severity.INFO
     if not absent:
         return Finding(severity, lumped, {"absent": 0.0}, remedies=("log_reward_parts",))
-    where = "are not among the lines shown" if run.excerpt else "are not logged"
+    where = "are not among the lines shown" if run.partial else "are not logged"
+    alike = [u.key[:40] for u in run.unrecognised if "reward" in u.key.lower()][:3] if "reward.mean" in absent else []
     return Finding(
         severity=severity,
         says=f"{', '.join(absent.values())} {where if len(absent) > 1 else where.replace('are', 'is', 1)}"
+        + (f" ({', '.join(alike)} may be of the reward: name it with --names)" if alike else "")
         + (f"; {lumped}" if lumped else ""),
         numbers={"absent": float(len(absent))},
         evidence=Evidence(len(absent) / len(VITAL), None, "keys of the log"),
-        remedies=("log_more", "log_reward_parts") if lumped else ("log_more",),
+        remedies=(*(("name_keys",) if alike else ()), "log_more", *(("log_reward_parts",) if lumped else ())),
         would_decide=tuple(need.split("|")[0] for need in absent),
     )
 

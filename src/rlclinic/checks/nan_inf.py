@@ -9,15 +9,15 @@ One step with a non-finite gradient poisons the weights unless the optimizer ski
 
 ## When it is not a problem
 Averages over nothing are NaN by definition: lengths of ended answers when none ended, tool rates without calls, a
-reward function that abstained. A loss scaler (fp16) skips single steps on purpose; a run that stays finite afterwards
-lost those steps only.
-Some writers leave NaN out: a value that vanishes while those beside it go on may have been one, which is said so.
+reward function that abstained; so is the variance of one element, in every row. A loss scaler (fp16) skips single steps
+on purpose; a run that stays finite afterwards lost those steps only.
+Some writers leave NaN out: a value that vanishes while others go on may have been one, which is said so.
 """
 
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import absences
+from rlclinic.checks.readings import absences, first_lost, sound, undefined
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 
 EMPTY_AVERAGE = ("length.terminated.", "agent.", "length.correct.", "length.incorrect.", "mask.", "mismatch.masked")
@@ -29,28 +29,29 @@ WOULD_SHOW = {
     "null": "; this form of log writes null for them, and there is none in place of a number",
     "dropped": "; this form of log leaves them out, and no value is missing",
 }
-VITAL = ("grad.", "loss.", "kl.", "entropy.", "ratio.", "value.", "reward.mean", "reward.shaped.mean")
+VITAL = ("grad.", "loss.", "kl.", "entropy.", "value.", "reward.mean", "reward.shaped.mean")
+OF_TOKENS = ("kl.", "clip.", "ratio.")
 
 
 @check(page=__doc__, uses=["grad.norm", "loss.total", "kl.ref", "entropy.mean"], since="0.1")
 def nan_inf(run: Run, limits: Limits) -> Finding:
-    bad = [c for name, c in sorted(run.columns.items()) if c.nonfinite and not name.startswith(EMPTY_AVERAGE)]
+    odd = [c for name, c in sorted(run.columns.items()) if c.nonfinite and not name.startswith(EMPTY_AVERAGE)]
+    bad = [c for c in odd if not undefined(run, c)]
     if not bad:
-        return _unseen(run)
+        return _never(odd) if odd else _unseen(run)
     vital = [c for c in bad if c.metric.startswith(VITAL)]
-    first = min(vital or bad, key=lambda c: (_first(c), c.key))
-    start = _first(first)
+    first = min(vital or bad, key=lambda c: (first_lost(c), c.key))
+    start = first_lost(first)
     share = max(c.nonfinite / len(c) for c in bad)
     lasting = any(not np.isfinite(c.values[-1]) for c in vital)
-    finite_since = [c for c in vital if np.isfinite(c.values[-1])]
     severity = Severity.CRITICAL if lasting or share > limits["share"] else Severity.WARNING
     if not vital:
         severity = Severity.WARNING if run.short else Severity.INFO
     critic = all(c.metric.startswith(("value.", "grad.norm_critic")) for c in bad)
-    masked = not critic and _sound(run) and all(c.metric.startswith(("kl.", "clip.", "ratio.")) for c in bad)
+    masked = not critic and sound(run) and "grad.norm" in run and all(c.metric.startswith(OF_TOKENS) for c in bad)
     if masked:
         severity, lasting = Severity.WARNING, False
-    names = ", ".join(dict.fromkeys(c.key for c in sorted(bad, key=_first)[:4]))
+    names = ", ".join(dict.fromkeys(c.key for c in sorted(bad, key=first_lost)[:4]))
     rest = f" and {len(bad) - 4} more" if len(bad) > 4 else ""
     count = sum(c.nonfinite for c in bad)
     says = f"{names}{rest}: {count} NaN or infinite value{'s' if count > 1 else ''}, first at step {start:g}"
@@ -58,10 +59,9 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
         says += "; the critic alone, the policy is finite"
     elif masked:
         says += "; loss and gradient are finite, so these are averages over answers without a counted token"
-    elif not lasting and finite_since:
+    elif vital and not lasting:
         says += "; finite again at the end"
-    finite = first.steps[np.isfinite(first.values)]
-    before = finite[finite < start]
+    before = first.steps[np.isfinite(first.values) & (first.steps < start)]
     return Finding(
         severity=severity,
         says=says,
@@ -77,6 +77,12 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
     )
 
 
+def _never(odd: list[Column]) -> Finding:
+    keys, verb = ", ".join(c.key for c in odd[:4]), "have" if len(odd) > 1 else "has"
+    says = f"{keys} {verb} no finite value in any row while the loss is finite: a statistic that is not defined here"
+    return Finding(Severity.INFO, says, {"nonfinite": float(sum(map(len, odd)))}, tuple(c.metric for c in odd))
+
+
 def _unseen(run: Run) -> Finding:
     """No NaN in the log: worth only as much as its writer would have shown one."""
     seen = f"no NaN and no infinity in any series{WOULD_SHOW.get(run.nonfinite, '')}"
@@ -87,16 +93,19 @@ def _unseen(run: Run) -> Finding:
         return Finding(severity=None, says=seen, numbers={"nonfinite": 0.0})
     column, absent = lost[0]
     lasting = len(absent) >= STOPPED and float(column.steps[-1]) < absent[0]
+    ended = {c.metric.split(".")[0] for c, rows in lost if len(rows) >= STOPPED and c.steps[-1] < rows[0] == absent[0]}
+    broken = lasting and {"loss", "grad"} <= ended
+    names = ", ".join(keys := [c.key for c, rows in lost if rows[0] == absent[0]][:4])
     times = "from then on" if lasting else f"in {len(absent)} rows"
     return Finding(
         severity=Severity.WARNING if lasting else Severity.INFO,
-        says=f"{column.key} is missing {times}, first at step {absent[0]:g}, where the values beside it go on; this"
-        " log's writer leaves NaN and infinities out, so it may have been one",
-        numbers={"nonfinite": 0.0, "missing": float(len(absent))},
+        says=f"{names} {'is' if len(keys) == 1 else 'are'} missing {times}, first at step {absent[0]:g}, where other"
+        " values go on; this log's writer leaves NaN and infinities out, so it may have been one",
+        numbers={"nonfinite": 0.0, "missing": float(len(absent)), "lasting": float(broken)},
         metrics=tuple(c.metric for c, _ in lost),
         onset=Onset(absent[0], column.steps[column.steps < absent[0]][-1], absent[0]),
         evidence=Evidence(len(absent) / (len(absent) + len(column)), None, "counted in the log"),
-        remedies=("nan_visibility",),
+        remedies=(*(("precision", "grad_clip") if broken else ()), "nan_visibility"),
         would_decide=("the console output of those steps, or a tracker that keeps NaN",),
     )
 
@@ -108,18 +117,9 @@ def _wasted(run: Run, vital: list[Column], start: float, lasting: bool) -> float
     return max(c.nonfinite / len(c) for c in vital)
 
 
-def _sound(run: Run) -> bool:
-    """Whether loss and gradient are logged and finite in every row, so that the weights cannot be poisoned."""
-    return all((column := run.get(m)) is not None and not column.nonfinite for m in ("loss.total", "grad.norm"))
-
-
 def _remedies(critic: bool, masked: bool, lasting: bool) -> tuple[str, ...]:
     if critic:
         return ("critic_warmup", "value_clip")
     if masked:
         return ("check_masks", "response_budget")
     return (*(("roll_back",) if lasting else ()), "precision", "grad_clip", "nan_visibility")
-
-
-def _first(column: Column) -> float:
-    return float(column.steps[~np.isfinite(column.values)][0])

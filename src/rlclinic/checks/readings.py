@@ -26,6 +26,10 @@ STEADY = 5
 """Rows in which a series must have come without a break before its absence says anything (ours)."""
 
 
+AHEAD = 10
+"""Rows by which sampling may be ahead of the update when a log is read (ours: more is no asynchronous training)."""
+
+
 @dataclass(frozen=True)
 class Lasting:
     """A change of level that holds to the end of the log."""
@@ -259,7 +263,7 @@ def agentic(run: Run) -> Unexamined | NotApplicable | None:
     if turns is not None and len(turns.finite):
         # A framework that counts messages shows 2 for a single exchange.
         return None if turns.finite.values.max() > 2 else NotApplicable("every conversation is a single exchange")
-    if run.excerpt or run.knob("max_turns") is not None:
+    if run.partial or run.knob("max_turns") is not None:
         return Unexamined(("agent.turns.mean", "agent.tool_calls.mean"), "neither turns nor tool calls are in this log")
     return NotApplicable("nothing in the log shows tools or conversations of several turns")
 
@@ -437,14 +441,45 @@ def lost_for_good(run: Run, p_value: float, least: float) -> str | None:
 def absences(run: Run, kinds: tuple[str, ...]) -> list[tuple[Column, Floats]]:
     """Series of ``kinds`` that came in every row and then miss some in which another one goes on, with those steps.
 
-    The earliest first. The last row may be half written, so it counts only at the end of a longer absence.
+    The earliest first. The last row may be half written, so it counts only at the end of a longer absence. Where the whole
+    update ends at once, any other training metric of the same file tells that the run went on; a gap, or a few rows that
+    the sampler is ahead of the update, tell nothing then.
     """
     logged = [c for name, c in run.columns.items() if name.startswith(kinds) and len(c)]
+    single = sum(source.role == "metrics" for source in run.sources) == 1
+    update = [c for c in logged if not c.metric.startswith("reward.")]  # the reward is the sampler's
+    others = [c for name, c in run.columns.items() if not name.startswith(("eval.", "progress.", "time."))]
     found: list[tuple[Column, Floats]] = []
     for column in logged:
-        beside = (c.steps for c in logged if c is not column and np.isin(column.steps, c.steps).all())
-        rows = next(beside, column.steps)
+        beside = next((c for c in update if _goes_on(c, column)), None)
+        outside = next((c for c in others if single and _goes_on(c, column)), None) if beside is None else None
+        rows = beside.steps if beside is not None else column.steps if outside is None else outside.steps
         absent = rows[~np.isin(rows, column.steps)]
+        if outside is not None and (len(absent) <= AHEAD or absent[0] < column.steps[-1]):
+            continue
         if len(absent) and int((rows < absent[0]).sum()) >= STEADY and (len(absent) > 1 or absent[0] != rows[-1]):
             found.append((column, absent))
     return sorted(found, key=lambda pair: (pair[1][0], pair[0].key))
+
+
+def _goes_on(other: Column, column: Column) -> bool:
+    """Whether ``other`` came in every row of ``column`` and in more."""
+    return len(other) > len(column) and bool(np.isin(column.steps, other.steps).all())
+
+
+def first_lost(column: Column) -> float:
+    """The first step at which a column that has such a value is NaN or infinite."""
+    return float(column.steps[~np.isfinite(column.values)][0])
+
+
+def sound(run: Run) -> bool:
+    """Whether a loss and, where it is logged, the gradient are finite in every row: the weights cannot be poisoned then."""
+    update = [c for m in ("loss.total", "loss.policy", "grad.norm") if (c := run.get(m)) is not None]
+    return any(c.metric.startswith("loss.") for c in update) and not any(c.nonfinite for c in update)
+
+
+def undefined(run: Run, column: Column) -> bool:
+    """Whether a series is a statistic without a value here, such as the variance of one element: no number in any row of a
+    run whose loss and gradient are finite. A few rows of one that could be damage tell nothing."""
+    spread = column.metric.startswith("ratio.")
+    return column.nonfinite == len(column) and sound(run) and (spread or not run.short)

@@ -26,6 +26,8 @@ def reward_saturated(run: Run, limits: Limits) -> Answer:
         reward, span = success.finite, RewardRange(0.0, 1.0, f"the success rate {success.key}")
     if span is None:
         return Unexamined(("reward.max",), "the attainable reward is not known, so neither is the distance to it")
+    beside = f" (reward {now(run, run['reward.mean'].finite.values):.3g}, of an unknown maximum)"
+    what, beside = ("reward", "") if reward.metric == "reward.mean" else (reward.key, beside)
     share = span.share(now(run, reward.values))
     severity = limits.grade("share", share)
     top = span.low + limits.at("share", Severity.INFO) * (span.high - span.low)
@@ -39,12 +41,14 @@ def reward_saturated(run: Run, limits: Limits) -> Answer:
         severity = Severity.INFO
     elif severity == Severity.CRITICAL and held_out is None:
         severity = Severity.WARNING
+    if severity is not None and reward.metric != "reward.mean" and run.short:
+        severity = Severity.INFO  # what the reward itself can be is not known, and a few rows do not show how both go
     told = "" if gain is None or gain.metric != "eval.score" else f"; {gain.says}"
     return Finding(
         severity=severity,
-        says=f"reward {now(run, reward.values):.3g} is {share:.0%} of the attainable {span.high:.3g}{told}",
+        says=f"{what} {now(run, reward.values):.3g} is {share:.0%} of the attainable {span.high:.3g}{beside}{told}",
         numbers={"share": share, "maximum": span.high},
-        metrics=tuple(m for m in ("reward.mean", "eval.score", "group.zero_var_frac") if m in run),
+        metrics=tuple(m for m in (reward.metric, "eval.score", "group.zero_var_frac") if m in run),
         onset=began,
         evidence=Evidence(share, None, span.how),
         remedies=("audit_verifier", "harder_data", "stop_here"),

@@ -25,7 +25,7 @@ _AGES = ("offpolicy.staleness.mean", "offpolicy.version_min")
 @check(page=__doc__, uses=[*_AGES, "mismatch.is.ess", "clip.frac", "kl.old_new", "reward.mean"], since="0.2")
 def stale_rollouts(run: Run, limits: Limits) -> Answer:
     age = _age(run)
-    if age is None and not run.excerpt and not any(name.startswith("offpolicy.") for name in run.columns):
+    if age is None and not run.partial and not any(name.startswith("offpolicy.") for name in run.columns):
         return NotApplicable("nothing in the log says that sampling runs ahead of training")
     if age is None:
         return Unexamined(("offpolicy.staleness.mean",), "the age of the samples is not logged")

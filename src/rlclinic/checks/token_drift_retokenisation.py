@@ -25,7 +25,7 @@ _PAIRS = (("mismatch.logp_diff.mean", "mismatch.logp_diff.max"), ("mismatch.kl_k
 @check(page=__doc__, uses=["agent.turns.mean", *(name for pair in _PAIRS for name in pair)], since="0.2")
 def token_drift_retokenisation(run: Run, limits: Limits) -> Answer:
     if not _several_turns(run):
-        if run.excerpt:
+        if run.partial:
             return Unexamined(
                 ("agent.turns.mean",), "a piece of a log does not show whether the run takes several turns"
             )

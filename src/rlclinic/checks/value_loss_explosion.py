@@ -25,7 +25,7 @@ _LOSSES = ("value.loss", "value.error")
 @check(page=__doc__, uses=[*_LOSSES, "value.clip_frac", "grad.norm_critic", "return.min", "return.max"], since="0.2")
 def value_loss_explosion(run: Run, limits: Limits) -> Answer:
     name = next((m for m in _LOSSES if m in run and len(run[m].finite)), None)
-    if name is None and run.algorithm not in (None, "ppo", "gae") and not run.excerpt:
+    if name is None and run.algorithm not in (None, "ppo", "gae") and not run.partial:
         return NotApplicable(f"{run.algorithm} takes its baseline from the group or the batch; there is no critic")
     if name is None:
         return Unexamined(("value.loss",), "no loss of a critic is in this log")

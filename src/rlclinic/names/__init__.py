@@ -207,6 +207,17 @@ def detect(
     return _bounded(chosen, bare, complete)
 
 
+def settled(framework: Framework, installed: Mapping[str, str]) -> Framework:
+    """The framework with the version that is ``installed``, unless its version is known or its log keys contradict it."""
+    found = installed.get(head(framework.name)["library"], "")
+    number = release(found)
+    low, high = release(framework.at_least or ""), release(framework.below or "")
+    if framework.version or not number or number < low or (high and number >= high):
+        return framework
+    bounds = _bounds(found)
+    return replace(framework, **{"at_least": None, "below": None, **bounds}) if "version" in bounds else framework
+
+
 def _bounded(framework: Framework, keys: set[str], complete: bool) -> Framework:
     low, high = "", ""
     for mark in load(framework.name).versions:

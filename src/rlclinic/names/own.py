@@ -159,6 +159,11 @@ def names_from(raw: Mapping[str, Any], path: str) -> OwnNames:
     if not raw.keys() & {"extends", "step", "metrics", "settings"}:
         hint = "rlclinic names suggest LOG -o my.toml drafts one"
         raise BadTable("a names file with [metrics], [settings] or step", f"{path}: nothing is named", hint=hint)
+    if not (told or spelled or words["extends"] or words["step"]):
+        hint = "take the # away from the lines that are right; rlclinic metrics lists the names"
+        raise BadTable(
+            "a name below [metrics] or [settings], step or extends", f"{path}: holds no live line", hint=hint
+        )
     return OwnNames(
         path, words["title"], "" if extends == "generic" else extends, words["step"], tuple(told), tuple(spelled)
     )
@@ -204,6 +209,9 @@ def _metric_row(key: str, row: dict[str, Any], path: str) -> MetricRow:
     if name not in metrics():
         raise UnknownName("a metric", f"{where} = {name!r}", _alike(name, metrics()), "rlclinic metrics")
     family = re.search(r"\{(name|path|n)\}", key) is not None
+    places = re.findall(r"\{(?:name|path|n|any)\}", key)
+    if len(set(places)) < len(places):
+        raise BadTable("each of {name}, {path}, {n} and {any} once in a key", where)
     part = _text(row.get("component", ""), f"{where}: component")
     if part and name not in PARTS:
         raise BadTable(f"component only beside {PARTS[0]} or {PARTS[1]}", f"{where} = {name!r}")
@@ -268,7 +276,10 @@ def _quoted(text: object) -> str:
 
 
 def _alike(name: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The valid names nearest to ``name``: by spelling, by title, by a word that they share; else all."""
+    """The valid names nearest to ``name``: by spelling, by title, by a word that they share; else all.
+
+    Those of the family that ``name`` itself begins with come first.
+    """
     low = name.lower()
     words = set(re.split(r"[^a-z0-9]+", low)) - {"", "mean"}
     titles = {metric(one).title if one in metrics() else knob(one).title: one for one in known}
@@ -277,4 +288,5 @@ def _alike(name: str, known: Sequence[str]) -> tuple[str, ...]:
         *(titles[title] for title in get_close_matches(low, titles, n=3, cutoff=0.7)),
         *sorted((one for one in known if words & set(re.split(r"[._]", one))), key=len)[:5],
     ]
-    return tuple(dict.fromkeys(found)) or tuple(known)
+    family = re.split(r"[._/]", low)[0]
+    return tuple(sorted(dict.fromkeys(found or known), key=lambda one: one.split(".")[0] != family))

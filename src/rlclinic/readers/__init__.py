@@ -68,11 +68,11 @@ def _understanding(
     )
     held, settings, warnings = found.held, found.settings, found.warnings
     logs = [one.log for one in held]
-    detected, knobs, translated = _understood(logs, settings, framework, own)
+    detected, knobs, translated = _understood(logs, settings, framework, own, found.versions)
     if own is not None:
         warnings += _named_in_vain(own, logs, detected)
     warnings += _unheard(settings, logs, detected)
-    whole = assemble(sources, held, translated, detected, knobs, warnings, eval_key, found.beside)
+    whole = assemble(sources, held, translated, detected, knobs, warnings, eval_key, found.beside, found.checkpoints)
     return whole, held, translated, settings
 
 
@@ -141,9 +141,16 @@ def read_rows(log: Log, *, framework: str | None = None, knobs: Mapping[str, obj
 
 
 def _understood(
-    logs: list[Log], settings: Mapping[str, object], given: str | None, own: OwnNames | None = None
+    logs: list[Log],
+    settings: Mapping[str, object],
+    given: str | None,
+    own: OwnNames | None = None,
+    installed: Mapping[str, str] | None = None,
 ) -> tuple[Framework | None, dict[str, Knob], list[Translated]]:
-    """The framework that the logs together speak of, the settings in its terms, and each log translated."""
+    """The framework that the logs together speak of, the settings in its terms, and each log translated.
+
+    The versions that are ``installed`` settle that of the framework where the log leaves it open.
+    """
     keys = list(dict.fromkeys(key for log in logs for key in log.series))
     versions = {name: found for log in reversed(logs) for name, found in log.versions.items()}
     from_log = {key: value for log in reversed(logs) for key, value in log.config.items()}
@@ -154,6 +161,8 @@ def _understood(
         text_versions=versions,
         complete=any(log.complete for log in logs),
     )
+    if detected is not None and installed:
+        detected = names.settled(detected, installed)
     if own is not None and detected is not None:
         detected = own.over(detected)
     knobs = _knobs(settings, from_log, detected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +12,8 @@ import numpy as np
 
 from rlclinic import names
 from rlclinic.errors import BadRequest, nearest
-from rlclinic.model import Column, Component, Floats, Framework, Knob, Run, Source, Unrecognised, Warn
-from rlclinic.readers import roles
-from rlclinic.readers.kinship import Held, agrees, parts, sure
+from rlclinic.model import Checkpoint, Column, Component, Floats, Framework, Knob, Run, Source, Unrecognised, Warn
+from rlclinic.readers.kinship import Held, agrees, outlived, parts, sure
 from rlclinic.readers.log import Log
 from rlclinic.readers.translate import Translated
 
@@ -34,8 +35,10 @@ def assemble(
     warnings: Sequence[Warn],
     eval_key: str | None,
     beside: Sequence[Source] = (),
+    checkpoints: Sequence[Checkpoint] = (),
 ) -> Run:
-    """The run that ``held`` logs, best first, tell together; ``beside`` are files that belong to it and hold no log.
+    """The run that ``held`` logs, best first, tell together; ``beside`` are files that belong to it and hold no log,
+    ``checkpoints`` its saved states.
 
     Nothing is counted twice: the parts of the run follow each other, and other forms of them fill what they lack.
     Raises BadRequest for an ``eval_key`` that no log holds.
@@ -69,7 +72,16 @@ def assemble(
         planned = value
     knobs = {**_implied(columns), **_uncontradicted(knobs, columns)}
     kinds = {log.kind for log in logs}
-    facts = {key: text for log in reversed(logs) for key, text in log.facts.items()}
+    # How a run ended, and what was measured over it, is told by the part that it ended with.
+    early = outlived(translated)
+    ended = [log for log, left in zip(logs, early, strict=True) if not left]
+    told_early = [log for log, left in zip(logs, early, strict=True) if left]
+    facts = {key: text for log in reversed([*ended, *told_early]) for key, text in log.facts.items()}
+    if "train_runtime" in facts:
+        runtime = next((log.facts["train_runtime"] for log in ended if "train_runtime" in log.facts), "")
+        facts = {key: text for key, text in facts.items() if key != "train_runtime"}
+        if runtime:
+            facts["train_runtime"] = f"{runtime} s" if re.fullmatch(r"[\d.]{1,20}", runtime) else runtime
     model = knobs.get("model")
     if model is not None and "model" not in facts:
         facts["model"] = str(model.value)
@@ -91,12 +103,10 @@ def assemble(
         seams=dict(sorted(whole.seams.items())),
         began=whole.began,
         planned_steps=planned,
-        checkpoints=roles.checkpoints(
-            Path(source) for source in sources if str(source) != "-" and "://" not in str(source)
-        ),
+        checkpoints=tuple(checkpoints),
         excerpt=excerpt,
         kind="supervised" if kinds == {"supervised"} else "crash" if kinds == {"crash"} else "rl",
-        ending=next((log.ending for log in logs if log.ending), ""),
+        ending=next((log.ending for log in ended if log.ending), ""),
         facts=facts,
     )
 
@@ -308,6 +318,10 @@ def _name(sources: Sequence[str | Path], logs: Sequence[Log]) -> str:
 
 def _of_file(sources: Sequence[str | Path]) -> str:
     first = str(sources[0])
+    paths = [Path(source) for source in sources if str(source) != "-" and "://" not in str(source)]
+    if len(paths) == len(sources) > 1 and all(path.is_dir() for path in paths):
+        around = Path(os.path.commonpath([path.resolve() for path in paths]))
+        first = str(around) if around.name else first  # the same name in whatever order they are given
     if first == "-":
         return "standard input"
     path = Path(first).resolve()

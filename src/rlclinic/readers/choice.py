@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 from rlclinic.errors import CannotRead, nearest
+
+
+def command(source: str | Path, run: str) -> str:
+    """The whole command that reads one run of a source."""
+    if str(source) in ("", "-"):
+        return f"--run {shlex.quote(run)}"
+    return f"rlclinic diagnose {shlex.quote(str(source))} --run {shlex.quote(run)}"
 
 
 def chosen(path: str, runs: Iterable[str], run: str | None, *, hint: str = "") -> str:
@@ -18,7 +27,7 @@ def chosen(path: str, runs: Iterable[str], run: str | None, *, hint: str = "") -
     if run is None:
         if len(names) == 1:
             return names[0]
-        advice = hint or (f"--run {names[0]}" if names else "")
+        advice = hint or (command(path, sorted(names)[0]) if names else "")
         raise CannotRead("the log of one run", f"{path}: {len(names)} runs", choices=sorted(names), hint=advice)
     if run in names:
         return run

@@ -58,6 +58,8 @@ _LIBRARIES = (
 _RELEASE = r"v?(\d{1,4}\.\d{1,4}(?:\.[\w+]{1,20}){0,4})"
 _PINNED = rf"(?i)(?<![\w/.-])({_LIBRARIES})\s{{0,3}}(?:==|@ ?v|version\s?[:=]?\s?|[:=]\s?)\s?{_RELEASE}"
 _LISTED = rf"(?im)(?:^|[,;(=|\[]\s{{0,3}})({_LIBRARIES})[ -]{_RELEASE}(?=$|[\s,;:)|.\]])"
+_PROGRAM = r"\b(openrlhf|verl|llamafactory|slime|areal|nemo_rl|skyrl|rllm)\.(?:cli|trainer|launcher|train)\b(?=[.\w ]{0,80}(?:\s--|\s[\w.]{1,80}=))"
+"""A trainer's module in the command that starts it, with the settings behind it."""
 _PLANNED = r"(?:Total steps|total_training_steps|Total optimization steps|max_steps)\s{0,3}[=:]\s{0,3}([\d,]{1,12})\b"
 _RAISED = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}(?:Error|Exception|Interrupt|Exit|Failure)\b.{0,400}"
 _FATAL = (
@@ -79,6 +81,9 @@ _SAME = {
     "flash_attn": "flash-attn",
     "nemo_rl": "nemo-rl",
 }
+
+_OF_MODEL = frozenset({"architectures", "transformers_version", "hidden_size", "vocab_size"})
+"""Keys of the configuration of a model."""
 
 
 def read_config(path: Path) -> dict[str, object]:
@@ -106,7 +111,9 @@ def read_config(path: Path) -> dict[str, object]:
         if isinstance(started, list) and "program" in nested:  # wandb-metadata.json
             words = [_quoted(str(one)) for one in started[:SETTINGS]]
             nested, text = None, f"run.py {' '.join(words)}"
-        elif {"model_type", "architectures"} <= nested.keys() and "learning_rate" not in nested:
+        elif (
+            "model_type" in nested and "learning_rate" not in nested and (len(nested) == 1 or _OF_MODEL & nested.keys())
+        ):
             raise CannotRead("a configuration file", f"{path}: that of the model, not of the training")
     elif isinstance(nested, list):  # overrides of Hydra
         overrides = [one for one in nested[:SETTINGS] if isinstance(one, str)]
@@ -395,7 +402,7 @@ class Surroundings:
                 self.config[key] = value
 
     def _error(self, text: str) -> None:
-        if text.startswith("Traceback (most recent call last)"):
+        if "Traceback (most recent call last)" in text[-4_000:]:  # a progress bar may stand before it
             self._traceback = True
             return
         if self._traceback and not text[:1].isspace():
@@ -450,6 +457,8 @@ class Surroundings:
             self.settings(dict(zip(("per_device_train_batch_size", "gradient_accumulation_steps"), sizes, strict=True)))
         for name, value in versions_in(text[:2_000]).items() if re.search(_DOTTED, text[:2_000]) else ():
             self.versions.setdefault(name, value)
+        for library in re.findall(_PROGRAM, text[:20_000]) if "." in text[:20_000] else ():
+            self.versions.setdefault(library, "")
         planned = re.search(_PLANNED, text)
         if planned and int(planned[1].replace(",", "") or 0) > 0:
             self.planned = int(planned[1].replace(",", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from rlclinic import names
 from rlclinic.errors import CannotRead
 from rlclinic.model import Column, Floats, Warn
-from rlclinic.readers.choice import chosen
+from rlclinic.readers.choice import chosen, command
 from rlclinic.readers.log import Log
 from rlclinic.readers.translate import Translated
 
@@ -35,6 +36,9 @@ ENOUGH = 5
 """Values that two logs must have in common to tell whether they are of one run (ours: fewer may agree by chance)."""
 ANEW = 0.4
 """Share of a run's rows that a resumed part may write anew (ours: checkpoints are mostly more frequent than that)."""
+LAGGING = 20
+"""Rows by which a form of a run may end before the run without being that of an earlier attempt (ours: what a buffer
+lost)."""
 LONGEST = 2_000
 """Most rows compared one with all others (ours: 4 million comparisons a metric)."""
 
@@ -48,6 +52,8 @@ class Held:
     unit: str = ""
     standing: int = 1
     path: Path | None = None
+    evaluates: bool = False
+    """True for the evaluations of the run whose training is logged beside them."""
 
     @property
     def trust(self) -> int:
@@ -77,18 +83,24 @@ _KIN = {**dict.fromkeys(("unsloth", "ms_swift", "trl_ppo", "hf_trainer", "llama_
 
 
 def of_one_run(
-    logs: Sequence[Held], translated: Sequence[Translated], run: str | None, warnings: list[Warn]
+    logs: Sequence[Held],
+    translated: Sequence[Translated],
+    run: str | None,
+    warnings: list[Warn],
+    top_of: Path | None = None,
 ) -> list[int]:
     """Which logs are of one run, best first; the others are named in ``warnings`` and left out.
 
     Logs of a directory that are of several runs are left out only where the trainer's own log tells which of them is
-    meant; else CannotRead lists the runs. ``run`` names one of them.
+    meant; else CannotRead lists the runs. ``run`` names one of them, ``top_of`` the directory that holds them.
     """
     # Of equals the longer one tells most; of those that the user named himself the first is believed.
     rank = sorted(
         range(len(logs)),
         key=lambda k: (-logs[k].standing, logs[k].trust, -_extent(translated[k]) if logs[k].unit else 0),
     )
+    held_out = [k for k in rank if logs[k].evaluates]
+    rank = [k for k in rank if k not in held_out] or rank
     copies = sum(1 for held in logs if held.standing == 0 and held.unit)
     families: list[list[int]] = []
     for k in rank:
@@ -103,36 +115,57 @@ def of_one_run(
             families.append([k])
         else:
             home.append(k)
-    main = families[0] if run is None else _named(families, logs, translated, run)
+    main = families[0] if run is None else _named(families, logs, run)
     top = logs[main[0]].standing
     rivals = [f for f in families if f is not main and logs[f[0]].unit and logs[f[0]].standing >= max(top, 1)]
     if top == 0:
         rivals = [f for f in families if f is not main and logs[f[0]].unit]
     if rivals and run is None:
-        _several([main, *rivals], logs, translated)
+        _several([main, *rivals], logs, translated, top_of)
     for family in families:
         if family is main:
             continue
         for k in family:
             clash = next((key for i in main if (key := _clash(translated[i], translated[k]))), "")
-            says = f"{logs[k].name} disagrees with {logs[main[0]].name}" + (f" on {clash}" if clash else "")
+            shared = [i for i in main if logs[i].log.path == logs[k].log.path and logs[i].unit]
+            label = f"run {logs[k].unit} of {logs[k].name}" if shared else logs[k].name
+            says = f"{label} disagrees with {logs[main[0]].name}" + (f" on {clash}" if clash else "")
             if _named_apart(logs[main[0]].log, logs[k].log):
                 says = f"{logs[k].name} is of run {logs[k].log.run}, {logs[main[0]].name} of {logs[main[0]].log.run}"
-            warnings.append(Warn("sources_disagree", f"{says}: it is taken for another run and left out"))
-    return sorted(main, key=lambda k: (logs[k].trust, -_extent(translated[k])))
+            joined = f"; run {logs[shared[0]].unit} of it is joined" if shared else ""
+            warnings.append(Warn("sources_disagree", f"{says}: it is taken for another run and left out{joined}"))
+    main = [*main, *(k for k in held_out if k not in main)]
+    return sorted(main, key=lambda k: (logs[k].evaluates, logs[k].trust, -_extent(translated[k])))
 
 
-def _named(families: list[list[int]], logs: Sequence[Held], translated: Sequence[Translated], run: str) -> list[int]:
+def _named(families: list[list[int]], logs: Sequence[Held], run: str) -> list[int]:
     units = {logs[k].unit: family for family in families for k in family if logs[k].unit}
     if len(families) < 2 or not units:
         return families[0]
+    called = [family for family in families if any(run in (_called(logs[k]), _offered(logs[k])) for k in family)]
+    if len(called) == 1:
+        return called[0]
     if run not in units and not any(unit.startswith(run) for unit in units):
         return families[0]  # it named a run inside a source, which its reader has chosen
     return units[chosen("the directory", units, run)]
 
 
-def _several(families: list[list[int]], logs: Sequence[Held], translated: Sequence[Translated]) -> None:
+def _called(held: Held) -> str:
+    """The name that a tracker's run has beside its id."""
+    return held.log.run or str(held.log.facts.get("run", ""))
+
+
+def _offered(held: Held) -> str:
+    """What an error calls a run: its id, with its name where it has one."""
+    name = _called(held)
+    return f"{held.unit} ({name})" if name and name != held.unit else held.unit
+
+
+def _several(
+    families: list[list[int]], logs: Sequence[Held], translated: Sequence[Translated], top: Path | None
+) -> None:
     units = [logs[family[0]].unit for family in families]
+    offered = sorted(_offered(logs[family[0]]) for family in families)
     extents = (
         f"{unit}: steps {_first(translated[f[0]]):g} to {_last(translated[f[0]]):g}"
         for unit, f in zip(units[:6], families, strict=False)
@@ -140,8 +173,8 @@ def _several(families: list[list[int]], logs: Sequence[Held], translated: Sequen
     raise CannotRead(
         "the directory of one run",
         f"{len(families)} runs that disagree ({'; '.join(extents)})",
-        choices=sorted(units),
-        hint=f"name one: --run {units[0]}, or its path",
+        choices=offered,
+        hint=command(top, sorted(units)[0]) if top is not None else f"--run {shlex.quote(sorted(units)[0])}",
     )
 
 
@@ -198,6 +231,22 @@ def agrees(one: Translated, two: Translated) -> bool:
     """True when two logs report the same values at the same steps, so that the steps of one vouch for the other's."""
     count, share = _agreement(one, two)
     return count >= ENOUGH and share >= 0.9
+
+
+def outlived(translated: Sequence[Translated]) -> list[bool]:
+    """For each log of one run whether the run went on after it: a later part ends later, or the run got far beyond it."""
+    spoken = [one for one in translated if _extent(one)]
+    reached = max((_last(one) for one in spoken), default=0.0)
+
+    def left(one: Translated) -> bool:
+        if not _extent(one) or _last(one) >= reached:
+            return False
+        widest = max(_series(one), key=len)
+        usual = float(np.median(np.diff(widest.steps))) if len(widest) > 1 else 1.0
+        later = any(_begins_later(one, two) and _last(two) > _last(one) + usual for two in spoken)
+        return later or reached - _last(one) > LAGGING * usual
+
+    return [left(one) for one in translated]
 
 
 def sure(log: Log) -> bool:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
+
 from rlclinic import names
 from rlclinic.errors import BadRequest, CannotRead
-from rlclinic.model import Framework, Source, Warn
+from rlclinic.model import Checkpoint, Framework, Source, Warn
 from rlclinic.readers import rundir
 from rlclinic.readers.binary import eventfile, runlog
-from rlclinic.readers.config import read_config
-from rlclinic.readers.kinship import Held, of_one_run, of_one_trainer
+from rlclinic.readers.config import FILE_LIMIT, read_config, versions_in
+from rlclinic.readers.kinship import Held, of_one_run, of_one_trainer, sure
 from rlclinic.readers.log import Log, drained, read_log
-from rlclinic.readers.roles import STATES, role
+from rlclinic.readers.roles import STATES, checkpoints, is_environment, role
+from rlclinic.readers.roles import evaluates as role_evaluates
 from rlclinic.readers.rundir import Found, Tracked
 from rlclinic.readers.stores import bundle, offline
 from rlclinic.readers.stores.trackers import is_mlflow_run, read_mlflow_tree
@@ -28,6 +33,10 @@ COPIES = 256 << 20
 """Most bytes of trackers' files that are read beside the trainer's own log, which mostly says the same (ours)."""
 TRIED = 8
 """Most runs of one database that are held against the trainer's own log (ours)."""
+MOVED = 3
+"""Most settings in which two folders differ that are taken for parts of one run (ours)."""
+NAMED = 10
+"""Most folders with runs of their own that are named (ours)."""
 _HALVES = frozenset({"trainer", "orchestrator"})
 _ADDRESS = r"[A-Za-z][A-Za-z0-9+.\-]{0,30}://"
 _WANTED = "a log file, a directory of a run, or - for standard input"
@@ -35,12 +44,17 @@ _WANTED = "a log file, a directory of a run, or - for standard input"
 
 @dataclass
 class Opening:
-    """What was opened: the logs of one run, best first, the settings, and the files beside them that are no logs."""
+    """What was opened: the logs of one run, best first, the settings, and the files beside them that are no logs.
+
+    ``versions`` are those of libraries that the files of the environment state.
+    """
 
     held: list[Held] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
     warnings: list[Warn] = field(default_factory=list)
     beside: list[Source] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    checkpoints: tuple[Checkpoint, ...] = ()
 
 
 def opened(
@@ -59,22 +73,32 @@ def opened(
     with ExitStack() as unpacked:
         opening = _Opening(run)
         laid: list[tuple[Path, Path]] = []
+        places: list[Path] = []
+        opening.evaluations = _evaluations(sources)
         for source in sources:
             path = Path(source)
             if path.is_file() and bundle.is_bundle(path, run):
-                laid.append((unpacked.enter_context(bundle.laid_out(path)), path))
-                source = laid[-1][0]
+                top, inner = unpacked.enter_context(bundle.laid_out(path))
+                laid.append((top, path))
+                source = inner
+                if run is not None and inner != top and len(sources) == 1:
+                    opening.named(run.removeprefix(f"{inner.name}/"))
+            if str(source) != "-" and not re.match(_ADDRESS, str(source)):
+                places.append(Path(source))
             opening.source(source, stdin, alone=len(sources) == 1)
         opening.group()
         for extra in config:
             opening.configure(Path(extra), must=True)
         found = opening.result(framework, restep)
+        found.checkpoints = checkpoints(places)
     for top, path in laid:
         found = Opening(
             [bundle.renamed_log(held, top, path) for held in found.held],
             found.settings,
             [Warn(one.code, bundle.renamed(one.says, top, path)) for one in found.warnings],
             [bundle.renamed_source(one, top, path) for one in found.beside],
+            found.versions,
+            tuple(replace(one, path=bundle.renamed(one.path, top, path)) for one in found.checkpoints),
         )
     return found
 
@@ -90,6 +114,12 @@ class _Opening:
         self._loose: dict[str, list[Path]] = {}
         self._homes: dict[int, Path] = {}
         self._top: Path | None = None
+        self._environments: list[Path] = []
+        self.evaluations: frozenset[Path] = frozenset()
+
+    def named(self, run: str) -> None:
+        """Take ``run`` for the name of the run."""
+        self._run = run
 
     # Sources
 
@@ -113,11 +143,15 @@ class _Opening:
         if path.is_dir() and offline.is_dvclive(path):
             self._hold(lambda run: offline.read_dvclive(path), path)
         elif path.is_dir() and not _is_mlflow(path):
-            self._directory(path)
+            self._directory(path, evaluates=not alone and path in self.evaluations)
         elif path.is_dir():
             self._hold(lambda run: read_mlflow_tree(path, run), path)
+        elif is_environment(path.parts[:-1], path.name):
+            self._environments.append(path)
         elif rundir.is_config(path):
             self.configure(path)
+        elif role((), path.name)[0] == "left":
+            self._hold(lambda run: _never_opened(path, run), path)
         elif not alone and (kind := role((), path.name)[0]) in ("events", "runfile"):
             # Files of one run are read together, so that their writers' order in time is known.
             unit = str(path.parent) if kind == "events" else path.name
@@ -131,7 +165,11 @@ class _Opening:
         """Read what was given as several files of one run of a tracker."""
         for unit, files in self._loose.items():
             form: rundir.Form = "events" if unit.startswith("events:") else "runfiles"
-            self._tracked(Tracked(tuple(files), form, ""), None)
+            beside = [other[0].parent for name, other in self._loose.items() if name != unit]
+            around = (files[0].parent.parent, files[0].parent)
+            held_out = form == "events" and role_evaluates(files[0].parent.name)
+            held_out = held_out and any(one in around or one.parent in around for one in beside)
+            self._tracked(Tracked(tuple(files), form, "", held_out), None)
 
     def configure(self, path: Path, must: bool = False) -> None:
         """Take the settings of a file; with ``must`` an unreadable one is an error, and its settings win over all."""
@@ -142,16 +180,21 @@ class _Opening:
                 raise
             self._leave(path, problem)
 
-    def _directory(self, top: Path) -> None:
+    def _directory(self, top: Path, evaluates: bool = False) -> None:
         try:
             found = rundir.find(top, self._run)
         except CannotRead as problem:
+            if len(problem.choices) > 1 and self._run is None and self._parts(top, problem.choices):
+                return
             raise offline.recognised(top) or problem from None
         self._top = top
+        if evaluates and not found.logs:
+            found.tracked = [replace(one, evaluates=one.form == "events") for one in found.tracked]
         if found.cut:
             says = f"{top} holds more than {rundir.ENTRIES} entries; only that many were looked at"
             self._warnings.append(Warn("many_files", says))
-        self._warnings += [Warn("source_left_out", f"{left.name}: {why}") for left, why in found.left]
+        self._warnings += [Warn("source_left_out", says) for says in _told(top, found)]
+        self._environments += found.environments
         for one in (*found.logs, *found.earlier):
             self._own(one, rundir.unit_of(top, one))
         own = any(held.log.kind == "metrics" for held in self._held)
@@ -169,13 +212,53 @@ class _Opening:
         for one in found.evaluations:
             self._note(one, "evaluation")
 
+    def _parts(self, top: Path, folders: Sequence[str]) -> bool:
+        """Take the ``folders`` of ``top`` where they are plainly parts of one run that follow each other.
+
+        The steps go on where the part before ended, the trainer and its keys are the same, and the settings differ in a
+        few numbers at most.
+        """
+        if len(folders) > rundir.PARTS:
+            return False
+        ranked: list[tuple[float, float, float, Path, Log]] = []
+        settings: list[dict[str, object]] = []
+        for folder in folders:
+            try:
+                found = rundir.find(top / folder)
+                log = read_log(found.logs[0]) if found.logs else None
+                stated: dict[str, object] = {}
+                for one in found.configs:
+                    stated |= read_config(one)
+            except CannotRead:
+                return False
+            steps = np.unique(log.steps[np.isfinite(log.steps)]) if log is not None else np.empty(0)
+            if log is None or len(steps) < 2 or log.kind != "metrics" or not sure(log):
+                return False
+            ranked.append((float(steps[0]), float(steps[-1]), float(np.median(np.diff(steps))), top / folder, log))
+            settings.append({name: knob.value for name, knob in names.read_knobs(stated, None, "config").items()})
+        ranked.sort(key=lambda one: one[:2])
+        for before, after in itertools.pairwise(ranked):
+            keys, others = set(before[4].series), set(after[4].series)
+            if not 0 < after[0] - before[1] <= before[2] or len(keys & others) < 0.8 * len(keys | others):
+                return False
+        for first, second in itertools.combinations(settings, 2):
+            moved = [name for name in first.keys() | second.keys() if first.get(name) != second.get(name)]
+            values = [each.get(name) for name in moved for each in (first, second)]
+            if len(moved) > MOVED or not all(isinstance(value, float) for value in values):
+                return False
+        for part in ranked:
+            self._directory(part[3])
+        self._top = top
+        return True
+
     def _own(self, path: Path, unit: str) -> None:
         self._hold(lambda run: read_log(path, run=run), path, unit=unit, standing=_standing(path))
 
     def _tracked(self, tracked: Tracked, top: Path | None) -> None:
         first = tracked.files[0]
         before = len(self._held)
-        self._hold(lambda run: _read_tracked(tracked, run), first, unit=tracked.unit, standing=0)
+        reads = lambda run: _read_tracked(tracked, run)  # noqa: E731
+        self._hold(reads, first, unit=tracked.unit, standing=0, evaluates=tracked.evaluates)
         if len(self._held) > before or not self._failures or len(self._failures[-1].choices) < 2 or top is None:
             return
         if not any(held.log.kind == "metrics" for held in self._held):
@@ -194,6 +277,7 @@ class _Opening:
         unit: str = "",
         standing: int = 1,
         must: bool = False,
+        evaluates: bool = False,
     ) -> None:
         """Take one log; what cannot be read is left with the reason, or raised with ``must``."""
         try:
@@ -206,10 +290,15 @@ class _Opening:
             self._failures.append(problem)
             self._leave(path, problem)
             return
-        self._held.append(Held(log, unit, standing, path))
+        self._held.append(Held(log, unit, standing, path, evaluates and not eventfile.optimises(log.series)))
 
     def _leave(self, path: Path, problem: CannotRead) -> None:
-        self._warnings.append(Warn("source_left_out", f"{path.name}: {problem.found.removeprefix(f'{path}: ')}"))
+        says = f"{self._shown(path)}: {problem.found.removeprefix(f'{path}: ')}"
+        self._warnings.append(Warn("source_left_out", says))
+
+    def _shown(self, path: Path) -> str:
+        """A file by its path below the directory that the user gave; by its name where he gave the file."""
+        return rundir.relative(self._top, path) if self._top is not None and self._top in path.parents else path.name
 
     def _note(self, path: Path, what: str) -> None:
         self._beside.append(Source(str(path), path.suffix.lstrip("."), 0, role=what))
@@ -231,15 +320,17 @@ class _Opening:
 
     def result(self, given: str | None, restep: Callable[[list[Log]], list[Log]]) -> Opening:
         useful = self._useful()
-        useful.sort(key=lambda held: (-held.standing, held.trust))  # stable: of equals the first named is believed
+        useful.sort(
+            key=lambda held: (held.evaluates, -held.standing, held.trust)
+        )  # stable: of equals the first named is believed
         stepped = restep([held.log for held in useful])
-        useful = [Held(log, h.unit, h.standing, h.path) for h, log in zip(useful, stepped, strict=True)]
+        useful = [replace(held, log=log) for held, log in zip(useful, stepped, strict=True)]
         kin = of_one_trainer(useful, given, self._warnings)
         if len(kin) > 1:
             kin = self._kin(kin, given)
         settings, used = self._configured(kin, [held for held in useful if held not in kin])
         beside = [Source(str(path), path.suffix.lstrip("."), 0, role="configuration") for path in used]
-        return Opening(kin, settings, self._warnings, [*beside, *self._beside])
+        return Opening(kin, settings, self._warnings, [*beside, *self._beside], self._versions(kin))
 
     def _kin(self, held: list[Held], given: str | None) -> list[Held]:
         """Those of one run, by what they say of the same steps. A first translation is enough to compare them."""
@@ -247,7 +338,7 @@ class _Opening:
         versions = {name: found for one in reversed(held) for name, found in one.log.versions.items()}
         detected = names.detect(keys, given=given, text_versions=versions) if given != "" else None
         translated = [translate(one.log, detected, {}) for one in held]
-        return [held[k] for k in of_one_run(held, translated, self._run, self._warnings)]
+        return [held[k] for k in of_one_run(held, translated, self._run, self._warnings, self._top)]
 
     def _useful(self) -> list[Held]:
         useful = [held for held in self._held if held.log.kind in ("metrics", "supervised", "crash")]
@@ -286,12 +377,27 @@ class _Opening:
         known: dict[str, tuple[object, Path]] = {}
         for path, found, must in sorted(self._settings, key=lambda one: one[2]):
             if not must and any(other in (path.parent, *path.parent.parents) for other in others):
-                self._warnings.append(Warn("source_left_out", f"{path.name}: the configuration of another run"))
+                self._warnings.append(Warn("source_left_out", f"{self._shown(path)}: the configuration of another run"))
                 continue
             self._compared(path, found, known)
             settings.update(found)
             used.append(path)
         return settings, used
+
+    def _versions(self, kept: list[Held]) -> dict[str, str]:
+        """The versions of libraries in the files of the run's environment; none where two of them differ."""
+        mine = {place for held in kept for place in _places(held.path)}
+        stated: dict[str, set[str]] = {}
+        for path in self._environments:
+            if path.parent in mine or path.parent.parent in mine:
+                try:
+                    with path.open("rb") as stream:
+                        text = stream.read(FILE_LIMIT).decode("utf-8", errors="replace")
+                except OSError:
+                    continue
+                for name, version in versions_in(text).items():
+                    stated.setdefault(name, set()).add(version)
+        return {name: versions.pop() for name, versions in stated.items() if len(versions) == 1}
 
     def _compared(self, path: Path, found: Mapping[str, object], known: dict[str, tuple[object, Path]]) -> None:
         """Say which settings two configuration files state differently; ``known`` holds them by canonical name."""
@@ -299,7 +405,8 @@ class _Opening:
         differ = []
         for name, knob in stated.items():
             if name in known and known[name][0] != knob.value:
-                differ.append(f"{knob.key} {known[name][0]} in {known[name][1].name}, {knob.value} in {path.name}")
+                before, here = _apart(known[name][1], path)
+                differ.append(f"{knob.key} {known[name][0]} in {before}, {knob.value} in {here}")
             known[name] = (knob.value, path)
         if differ:
             more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
@@ -315,6 +422,52 @@ def _standing(path: Path) -> int:
     return 2 if path.name in STATES else 0 if role((), path.name)[0] in ("events", "runfile", "database") else 1
 
 
+def _evaluations(sources: Sequence[str | Path]) -> frozenset[Path]:
+    """The folders among ``sources`` that hold the evaluations of the run in another one beside or around them."""
+    folders = {path for one in sources if str(one) != "-" and (path := Path(one)).is_dir()}
+    named = {one for one in folders if role_evaluates(one.name)}
+    trained = [one.resolve() for one in folders - named]
+    return frozenset(one for one in named if any(one.resolve().parent in (two, two.parent) for two in trained))
+
+
+def _never_opened(path: Path, run: str | None) -> Log:
+    """The log in a file that is named like weights. Raises CannotRead with what such a file is where it holds none."""
+    try:
+        return read_log(path, run=run)
+    except CannotRead as problem:
+        found = f"{path}: {role((), path.name)[1]}"
+        hint = "give trainer_state.json, a metrics .jsonl or .csv, or the console output of the trainer"
+        raise CannotRead("a log with metrics", found, hint=hint) from problem
+
+
+def _told(top: Path, found: Found) -> list[str]:
+    """What was left of a directory, one sentence for each reason."""
+    groups: dict[str, list[str]] = {}
+    for left, why in found.left:
+        groups.setdefault(why, []).append(rundir.relative(top, left))
+    says = []
+    if found.aside:
+        shown = ", ".join(found.aside[:NAMED]) + (
+            f" and {len(found.aside) - NAMED} more" if len(found.aside) > NAMED else ""
+        )
+        many = (
+            "a folder with a run of its own"
+            if len(found.aside) == 1
+            else f"{len(found.aside)} folders with runs of their own"
+        )
+        says.append(f"{many}, name one to read it: {shown}")
+    for why, files in groups.items():
+        more = f" and {len(files) - 2} more" if len(files) > 3 else ""
+        says.append(f"{', '.join(files[:2] if more else files)}{more}: {why}")
+    return says
+
+
+def _apart(one: Path, two: Path) -> tuple[str, str]:
+    """Two files by the parts of their paths that tell them apart."""
+    around = Path(os.path.commonpath([one.resolve(), two.resolve()]))
+    return rundir.relative(around, one.resolve()), rundir.relative(around, two.resolve())
+
+
 def _is_mlflow(path: Path) -> bool:
     """True for a directory of MLflow's file store itself, not for one that merely holds it beside other logs."""
     inside = path.name == "mlruns" or (path / "meta.yaml").is_file()
@@ -323,7 +476,7 @@ def _is_mlflow(path: Path) -> bool:
 
 def _read_tracked(tracked: Tracked, run: str | None) -> Log:
     if tracked.form == "events":
-        return eventfile.read_event_files(tracked.files)
+        return eventfile.read_event_files(tracked.files, tracked.evaluates)
     if tracked.form == "runfiles" and len(tracked.files) > 1:
         return runlog.read_run_files(tracked.files)
     return read_log(tracked.files[0], run=run)

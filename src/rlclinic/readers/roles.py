@@ -95,6 +95,18 @@ def role(parts: Sequence[str], name: str) -> tuple[Role, str]:
     return ("unknown" if suffix in _TEXT else ""), ""
 
 
+def evaluates(folder: str) -> bool:
+    """True for the name of a folder into which the evaluations of a run are logged."""
+    return folder.lower() in ("eval", "evaluation", "validation", "valid", "val", "test")
+
+
+def is_environment(parts: Sequence[str], name: str) -> bool:
+    """True for a list of the installed packages: what pip and conda wrote, and what W&B keeps in ``files`` of a run."""
+    lowered = name.lower()
+    listed = re.fullmatch(r"(?:pip[-_]?freeze|freeze|pip[-_]?list)(?:[-_.]\w{1,20})?\.txt", lowered) is not None
+    return listed or (lowered in ("requirements.txt", "conda-environment.yaml") and "files" in parts[-1:])
+
+
 def checkpoint(folder: str) -> int | None:
     """The step of a folder of a saved state; None when its name is not that of one."""
     found = re.fullmatch(_CHECKPOINT, folder)

@@ -227,26 +227,6 @@ class Rows:
         self.whole |= many > 0
         return place
 
-    def add_columns(
-        self, columns: Mapping[str, tuple[IntArray, Floats]], count: int, steps: Floats | None = None
-    ) -> None:
-        """Append ``count`` rows at once: for each key its row numbers (increasing, from 0 within these rows) and values.
-
-        ``steps`` (count,) are steps stated beside the rows. Rows in which no key holds a value are left out.
-        """
-        held = np.zeros(count, dtype=bool)
-        admitted = {key: part for key, part in columns.items() if len(part[0]) and self._admits(key)}
-        for rows, _ in admitted.values():
-            held[rows] = True
-        place = np.cumsum(held) - 1 + self.rows
-        for key, (rows, values) in admitted.items():
-            self._keys.add(key)
-            self._parts.setdefault(key, []).append((place[rows].astype(np.int64), np.asarray(values, dtype=np.float64)))
-        given = np.full(count, np.nan) if steps is None else np.asarray(steps, dtype=np.float64)
-        self._given.frombytes(given[held].tobytes())
-        self.rows += int(held.sum())
-        self.whole |= bool(held.any())
-
     def note_printed(self, key: str, token: str) -> None:
         """``key`` was printed as ``token``, which tells how finely it was rounded."""
         if not self._full:
@@ -259,6 +239,24 @@ class Rows:
     def only(self, mine: NDArray[np.bool_]) -> None:
         """From now on only the rows of ``mine`` (rows,) belong to the table; those of other runs are as if never read."""
         self._mine = mine
+
+    @property
+    def others(self) -> NDArray[np.bool_]:
+        """(rows,) True for rows that do not belong to the table (``only``)."""
+        return np.zeros(self.rows, dtype=bool) if self._mine is None else ~self._mine
+
+    def lay_onto(self, held: IntArray, onto: IntArray) -> None:
+        """The values of the rows ``held`` (k,) count as values of the rows ``onto`` (k,), which lack their keys."""
+        place = np.full(self.rows, -1, dtype=np.int64)
+        place[held] = onto
+        for keys, block in self._blocks.items():
+            rows = np.frombuffer(block.rows, dtype=np.int64)
+            moved = place[rows]
+            there = moved >= 0
+            if there.any():
+                table = np.frombuffer(block.data, dtype=np.float64).reshape(len(rows), len(keys))[there]
+                for column, key in enumerate(keys):
+                    self._parts.setdefault(key, []).append((moved[there], table[:, column].copy()))
 
     def _clean(self, row: Mapping[str, object], prefix: str, into: dict[str, float], depth: int) -> None:
         keys = self._keys
@@ -407,7 +405,7 @@ class Rows:
             planned_steps=self.planned,
             excerpt=starts_late(axis),
             complete=self.whole,
-            kind="supervised" if supervised(series) else "metrics",
+            kind="supervised" if supervised([*series, source]) else "metrics",
             warnings=tuple(said),
             seams=dict(sorted(breaks.items())),
         )

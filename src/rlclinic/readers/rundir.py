@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from rlclinic.errors import CannotRead
+from rlclinic.readers.choice import command
 from rlclinic.readers.log import read_log
-from rlclinic.readers.roles import STATES, checkpoint, checkpoints, is_config, role
+from rlclinic.readers.roles import STATES, checkpoint, checkpoints, evaluates, is_config, is_environment, role
 from rlclinic.readers.stores.offline import is_dvclive
 from rlclinic.readers.tabular.records import is_rollout
 
-__all__ = ["Found", "Tracked", "checkpoints", "find", "is_config", "unit_of"]
+__all__ = ["Found", "Tracked", "checkpoints", "find", "is_config", "relative", "unit_of"]
 
 Form: TypeAlias = Literal["events", "runfiles", "mlflow", "file"]
 
@@ -30,6 +32,10 @@ SNIFFED = 40
 """Most files of unknown name that are opened to see whether they hold metrics (ours)."""
 HEAD = 4 << 20
 """Bytes read of each of them (ours)."""
+SEVERAL = 3
+"""Folders with runs of their own from which a directory is a collection, and loose logs beside them (ours)."""
+PARTS = 4
+"""Most folders that are offered or tried as parts of one run (ours)."""
 MOST = 24
 """Most logs of one run that are read (ours: a run of 8 attempts in three forms)."""
 STATE_BYTES = 64 << 20
@@ -55,11 +61,15 @@ _CLOUD = r"(?:offline-)?run-\d{8}_\d{6}-(\w{1,64})"
 
 @dataclass(frozen=True)
 class Tracked:
-    """The files of one run of a tracker, which give one log; ``unit`` is what a user calls it."""
+    """The files of one run of a tracker, which give one log; ``unit`` is what a user calls it.
+
+    With ``evaluates`` they hold the evaluations of the run whose training is logged beside them.
+    """
 
     files: tuple[Path, ...]
     form: Form
     unit: str
+    evaluates: bool = False
 
 
 @dataclass
@@ -77,7 +87,10 @@ class Found:
     scripts: list[Path] = field(default_factory=list)
     rollouts: list[Path] = field(default_factory=list)
     evaluations: list[Path] = field(default_factory=list)
+    environments: list[Path] = field(default_factory=list)
     left: list[tuple[Path, str]] = field(default_factory=list)
+    aside: list[str] = field(default_factory=list)
+    """Folders with runs of their own."""
     cut: bool = False
     """True when there were more entries than are looked at."""
 
@@ -107,8 +120,10 @@ def find(path: Path, run: str | None = None) -> Found:
     answers: dict[str, bool] = {}
     for one, parts in _walk(path, found):
         kind, why = ("runfolder", "") if one.name == _RUN else role(parts, one.name)
-        home, unit = _home(path, parts), ""
-        if kind == "runfolder":
+        home, unit = _home(path, _logging(parts) if kind == "events" else parts), ""
+        if is_environment(parts, one.name):
+            found.environments.append(one)
+        elif kind == "runfolder":
             _at(homes, home).tracked.setdefault(f"mlflow:{one.parent}", []).append(one.parent)
         elif kind == "state":
             _at(homes, home).states.append(one)
@@ -119,14 +134,14 @@ def find(path: Path, run: str | None = None) -> Found:
         elif kind == "unknown":
             _at(homes, home).unknown.append(one)
         elif kind in ("events", "runfile", "database"):
-            unit = _tracker_run(path, one, parts, kind)
+            unit = _tracker_run(one, kind)
             _at(homes, home).tracked.setdefault(unit, []).append(one)
         elif kind == "left":
             found.leave(one, why)
         elif kind:
             {"config": found.configs, "script": found.scripts, "rollouts": found.rollouts,
              "evaluation": found.evaluations}[kind].append(one)  # fmt: skip
-    homes = _fertile(path, homes, found)
+    homes = _fertile(homes, found)
     kept = _chosen(path, homes, run, found)
     for home in kept:
         _take(path, homes[home], found)
@@ -153,10 +168,18 @@ def _nothing(path: Path, found: Found) -> CannotRead:
         )
     elif found.configs or found.scripts:
         seen = seen or f"{(*found.configs, *found.scripts)[0].name}: a configuration, not metrics"
+    if not seen:
+        try:
+            inside = sorted(one.name + "/" * one.is_dir() for one in path.iterdir())
+        except OSError:
+            inside = []
+        more = f" and {len(inside) - 6} more" if len(inside) > 6 else ""
+        seen = f"no file of a known form; in it: {', '.join(inside[:6])}{more}" if inside else "nothing is in it"
     return CannotRead(
         "the directory of a run",
-        f"{path}: {seen or 'no file of a known form'}",
-        hint="give trainer_state.json, a metrics .jsonl or .csv, or the console output",
+        f"{path}: {seen}",
+        hint="give what the trainer or tracker wrote: trainer_state.json, JSON lines, CSV or Parquet, console output,"
+        " an event file, .wandb, .db, a zip or tar of a run",
     )
 
 
@@ -173,7 +196,13 @@ def _home(top: Path, parts: tuple[str, ...]) -> Path:
     return top.joinpath(*kept)
 
 
-def _fertile(top: Path, homes: dict[Path, _Home], found: Found) -> dict[Path, _Home]:
+def _logging(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """The folders of an event file without the last one where it only says whether training or evaluation is in it."""
+    split = parts and (evaluates(parts[-1]) or parts[-1].lower() in ("train", "training"))
+    return parts[:-1] if split else parts
+
+
+def _fertile(homes: dict[Path, _Home], found: Found) -> dict[Path, _Home]:
     """The homes that hold metrics, those in files of unknown name included where no known name leads to any.
 
     Where nothing holds metrics all are returned, for what they do hold (the error of a crash).
@@ -216,11 +245,19 @@ def _chosen(top: Path, homes: dict[Path, _Home], run: str | None, found: Found) 
     below = [place for place in homes if place != top]
     plain = [place for place in below if all(re.fullmatch(_OUTPUT, p) for p in place.relative_to(top).parts)]
     if top in homes:
-        for place in below:
-            if place not in plain:
-                home = homes[place]
-                for one in (*home.logs, *home.states, *(f for files in home.tracked.values() for f in files)):
-                    found.leave(one, "of another directory below; name it to read it")
+        aside = sorted({place.relative_to(top).as_posix() for place in below if place not in plain})
+        if len(aside) >= SEVERAL and _loose(homes[top]):
+            many = len(homes[top].logs) + len(homes[top].tracked)
+            loose = (
+                f"{len(aside)} folders with runs of their own, and {many} logs beside them that no name ties together"
+            )
+            raise CannotRead(
+                "the directory of one run",
+                f"{top}: {loose}",
+                choices=aside,
+                hint=f"{command(top, aside[0])}, or rlclinic diagnose with the logs of one run",
+            )
+        found.aside = aside
         return [top, *plain]
     only = [place for place in below if not homes[place].logs and not homes[place].states]
     if len({*plain, *only}) == len(below) and len(below) <= MOST:
@@ -229,9 +266,24 @@ def _chosen(top: Path, homes: dict[Path, _Home], run: str | None, found: Found) 
     if all(outer in (place, *place.parents) for place in below):
         return _chosen(outer, homes, None, found)
     names = sorted(place.relative_to(top).as_posix() for place in below)
+    together = " ".join(shlex.quote(str(top / name)) for name in names[:PARTS])
+    parts = f"; parts of one run: rlclinic diagnose {together}" if len(names) <= PARTS else ""
     raise CannotRead(
-        "the directory of one run", f"{top}: {len(names)} runs", choices=names, hint=f"name one: {top / names[0]}"
+        "the directory of one run",
+        f"{top}: {len(names)} runs",
+        choices=names,
+        hint=command(top, names[0]) + parts,
     )
+
+
+def _loose(home: _Home) -> bool:
+    """True for logs that lie beside each other without being plainly of one run: no trainer's state among them, and
+    several of one form."""
+    if home.states or any(one.name in STATES for one in home.logs):
+        return False
+    single = [*home.logs, *(files[0] for unit, files in home.tracked.items() if unit.startswith("file:"))]
+    forms = [one.suffix.lower() for one in single]
+    return len(single) >= SEVERAL and len(set(forms)) < len(forms)
 
 
 # ------------------------------------------------------------------------------------------------ what of a home
@@ -255,34 +307,47 @@ def _take(top: Path, home: _Home, found: Found) -> None:
         else:
             found.leave(one, f"more than {MOST} logs")
     seen: set[str] = set()
+    evaluations: list[Tracked] = []
     for unit in sorted(home.tracked, key=lambda unit: max(_age_of(one) for one in home.tracked[unit]), reverse=True):
         files = sorted(home.tracked[unit])
         form, _, name = unit.partition(":")
         if form == "events":
             outer = Path(name)
+            if evaluates(outer.name) and outer != top and _trained(home, outer):
+                evaluations.append(Tracked(tuple(files), "events", relative(top, outer), True))
+                continue
             around = [f"events:{place}" for place in outer.parents if f"events:{place}" in home.tracked]
             if around:
                 continue  # add_scalars and add_hparams write below the run's own folder
-            inner = [u for u in home.tracked if u.startswith("events:") and outer in Path(u[7:]).parents]
+            below = [u for u in home.tracked if u.startswith("events:") and outer in Path(u[7:]).parents]
+            inner = [u for u in below if not evaluates(Path(u[7:]).name)]
             files += [one for u in inner for one in sorted(home.tracked[u])]
-            tracked = Tracked(tuple(files), "events", _relative(top, outer))
+            tracked = Tracked(tuple(files), "events", relative(top, outer))
         elif form == "mlflow":
-            tracked = Tracked((Path(name),), "mlflow", _relative(top, Path(name)))
+            tracked = Tracked((Path(name),), "mlflow", relative(top, Path(name)))
         elif form == "run":
             # A copy made without links holds latest-run once more.
             kept = {(one.name, one.parent.name if "latest" not in one.parent.name else ""): one for one in files}
             fresh = [one for one in files if "latest" not in one.parent.name] or list(kept.values())
             tracked = Tracked(tuple(fresh), "runfiles", name)
         else:
-            tracked = Tracked((Path(files[0]),), "file", _relative(top, files[0]))
+            tracked = Tracked((Path(files[0]),), "file", relative(top, files[0]))
         if len(found.tracked) >= MOST:
             found.leave(files[0], f"more than {MOST} runs of trackers; name it to read it")
         elif tracked.unit not in seen:
             seen.add(tracked.unit)
             found.tracked.append(tracked)
+    found.tracked += evaluations
 
 
-def _tracker_run(top: Path, one: Path, parts: tuple[str, ...], kind: str) -> str:
+def _trained(home: _Home, evaluation: Path) -> bool:
+    """True when the training of the run is logged in the folder beside or around that of its evaluations."""
+    units = [Path(unit[7:]) for unit in home.tracked if unit.startswith("events:")]
+    beside = [one for one in units if not evaluates(one.name) and evaluation.parent in (one, one.parent)]
+    return bool(beside or home.logs or home.states)
+
+
+def _tracker_run(one: Path, kind: str) -> str:
     """Which run of a tracker a file belongs to: by its id, else by its folder."""
     if kind == "events":
         return f"events:{one.parent}"
@@ -294,10 +359,11 @@ def _tracker_run(top: Path, one: Path, parts: tuple[str, ...], kind: str) -> str
 
 def unit_of(top: Path, one: Path) -> str:
     """What a user calls a log to read it alone: its path below ``top``, the folder of a checkpoint's state."""
-    return _relative(top, one.parent if one.name == "trainer_state.json" and one.parent != top else one)
+    return relative(top, one.parent if one.name == "trainer_state.json" and one.parent != top else one)
 
 
-def _relative(top: Path, one: Path) -> str:
+def relative(top: Path, one: Path) -> str:
+    """The path of a file below ``top``; the whole one where it lies elsewhere."""
     try:
         return one.relative_to(top).as_posix()
     except ValueError:

@@ -113,6 +113,8 @@ def supervised(keys: Iterable[str]) -> bool:
     names = [key for key in keys if len(key) <= KEY_LENGTH]
     if any(words(key) & _RL_WORDS and not re.match(_PREFERENCE, key) for key in names):
         return False
+    if {"current_steps", "loss"} <= set(names):
+        return True  # LLaMA-Factory's trainer_log.jsonl, which has a reward where there is one
     return any("loss" in key for key in names) and any(key.endswith(_SUPERVISED) for key in names)
 
 
@@ -120,6 +122,7 @@ _POINT_DECIMAL = r"[+-]?\d{0,15}\.\d+(?:[eE][+-]?\d+)?"
 _COMMA_DECIMAL = r"[+-]?(?:(?:(?:0\d*|\d{4,})?,\d+|\d{1,3},(?!\d{3}(?!\d))\d+)(?:[eE][+-]?\d+)?|\d+,\d+[eE][+-]?\d+)"
 _COMMA_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})"
 _POINT_THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+,\d+"
+_POINT_EITHER = r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+"
 _EITHER = r"[+-]?[1-9]\d{0,2},\d{3}"
 
 
@@ -128,7 +131,12 @@ class Commas:
 
     def __init__(self, decimal: bool | None = None) -> None:
         self._usual = decimal
-        self._decimal = self._thousands = False
+        self._decimal = self._thousands = self._either = False
+
+    @property
+    def pointed(self) -> bool:
+        """True when a point stands between thousands, since commas are decimal and no point can only be."""
+        return self._usual is True and self._decimal and self._either and not self._thousands
 
     def seen(self, text: str) -> None:
         """Take one cell into account."""
@@ -137,19 +145,23 @@ class Commas:
             self._decimal |= re.fullmatch(_POINT_THOUSANDS, text) is not None
             self._thousands |= re.fullmatch(_COMMA_THOUSANDS, text) is not None
         elif "." in text and not self._thousands:
+            if self._usual and re.fullmatch(_POINT_EITHER, text):
+                self._either = True
+                return
             self._thousands = re.fullmatch(_POINT_DECIMAL, text) is not None
 
     def plain(self, text: str) -> str:
         """The cell with a point for its decimal comma and no thousands marks; as it is where it can be read either way."""
         if "," not in text:
-            return text
+            return text.replace(".", "") if self.pointed and re.fullmatch(_POINT_EITHER, text) else text
         if re.fullmatch(_COMMA_DECIMAL, text):
             return text.replace(",", ".")
         if re.fullmatch(_POINT_THOUSANDS, text):
             return text.replace(".", "").replace(",", ".")
         if re.fullmatch(_COMMA_THOUSANDS, text):
             return text.replace(",", "")
-        decimal = self._decimal if self._decimal != self._thousands else None if self._decimal else self._usual
+        thousands = self._thousands or (self._either and not self._decimal)
+        decimal = self._decimal if self._decimal != thousands else None if self._decimal else self._usual
         if decimal is not None and re.fullmatch(_EITHER, text):
             return text.replace(",", "." if decimal else "")
         return text
@@ -161,11 +173,24 @@ class Printed(str):
     __slots__ = ()
 
 
+_OF_C = {
+    sign + name: value
+    for name, value in (
+        *((name, float("nan")) for name in ("nan(ind)", "nan(snan)", "1.#qnan", "1.#snan", "1.#ind", "1.#nan")),
+        ("1.#inf", float("inf")),
+    )
+    for sign in ("", "+", "-")
+} | {"-1.#inf": float("-inf")}
+"""How the C library of Windows prints what is no finite number."""
+
+
 def number(text: str) -> float | None:
     """The number a printed token holds (``0.5``, ``1e-5``, ``nan``, ``-Infinity``, ``np.float64(0.5)``), else None."""
     try:
         value = float(text)
     except ValueError:
+        if (spelled := _OF_C.get(text.lower())) is not None:
+            return spelled
         inner = re.fullmatch(_WRAPPED, text.strip()) if text[-1:] == ")" and len(text) <= 100 else None
         return number(inner[1].split(",")[0]) if inner else None
     return value if text.isascii() and "_" not in text else None

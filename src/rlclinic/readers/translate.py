@@ -74,10 +74,10 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
         if isinstance(meaning, Undecided):
             undecided[key] = meaning
             if set(meaning.meanings) == {"reward.std", "reward.group_std"}:
-                column = _column(log, series, "reward.std_unresolved", key, time.steps, fresh)
+                column = _column(series, "reward.std_unresolved", key, time.steps, fresh)
                 columns.setdefault("reward.std_unresolved", (0, column))
             continue
-        column = _column(log, series, meaning.metric, key, time.steps, fresh if meaning.role == "metric" else None)
+        column = _column(series, meaning.metric, key, time.steps, fresh if meaning.role == "metric" else None)
         column = _annotate(column, meaning, knobs)
         if not len(column):
             continue
@@ -108,9 +108,7 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     plain = {metric: column for metric, (_, column) in columns.items()}
     if not parts and "reward.mean" in plain:
         unknown = (
-            _column(
-                log, _with_nulls(log.series[key], log.nulls.get(key)), "reward.component.mean", key, time.steps, fresh
-            )
+            _column(_with_nulls(log.series[key], log.nulls.get(key)), "reward.component.mean", key, time.steps, fresh)
             for key in list(unrecognised)
         )
         for column in summands(plain["reward.mean"], unknown):
@@ -157,7 +155,7 @@ def _is_clock(meaning: object) -> bool:
     return isinstance(meaning, names.Meaning) and meaning.metric.startswith(CLOCKS)
 
 
-def _column(log: Log, series: Series, metric: str, key: str, steps: Floats, fresh: Mask | None) -> Column:
+def _column(series: Series, metric: str, key: str, steps: Floats, fresh: Mask | None) -> Column:
     at = steps[series.rows]
     keep = np.isfinite(at) if fresh is None else np.isfinite(at) & fresh[series.rows]
     at, values = at[keep], series.values[keep]

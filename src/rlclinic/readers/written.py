@@ -82,15 +82,20 @@ class Points:
     def forget(self, step: int, before: int | None = None) -> int:
         """Drop the values at or after ``step`` among the first ``before`` (all without); how many there were."""
         gone = np.asarray(self.steps[:before] >= step)
-        if not gone.any():
-            return 0
-        stay = np.ones(len(self), dtype=bool)
-        stay[: len(gone)] = ~gone
+        if gone.any():
+            self._keep(np.concatenate([np.flatnonzero(~gone), np.arange(len(gone), len(self))]))
+        return int(gone.sum())
+
+    def sort_by_time(self) -> None:
+        """Put the values in the order of their times; those of one time stay as they came."""
+        self._keep(np.argsort(self.walls, kind="stable"))
+
+    def _keep(self, which: IntArray) -> None:
+        """Keep the values at the places ``which``, in that order."""
         for held in (self._key, self._step, self._wall, self._value):
-            kept = np.array(held)[stay].tobytes()
+            kept = np.array(held)[which].tobytes()
             del held[:]
             held.frombytes(kept)
-        return int(gone.sum())
 
     @property
     def keys(self) -> Keys:
@@ -147,6 +152,19 @@ def gather(sources: Sequence[Points], rows: Rows) -> tuple[dict[int, str], list[
         return {}, said
     if len(parts) > 1:
         parts = _in_order(parts, said)
+    moving = _moving(parts, len(names))
+    counts = np.sum([np.bincount(one.key, minlength=len(names)) for one in parts], axis=0)
+    if not moving.any() and (counts > 1).any():
+        _fill_in_order(_joined(parts), list(names), rows)
+        return {}, said
+    still = ~moving & (counts > STANDING)
+    if still.any():
+        shown = ", ".join(list(names)[key] for key in np.flatnonzero(still)[:3])
+        says = f"{int(counts[still].sum())} values logged without a step beside others with one are left out ({shown})"
+        said.append(Warn("values_without_step", says))
+        for one in parts:
+            _sort(one, np.flatnonzero(~still[one.key]))
+        parts = [one for one in parts if len(one.key)]
     seams: dict[tuple[int, int], str] = {}
     late, reached, ended = 0, _Reached(len(names)), -np.inf
     for place, part in enumerate(parts):
@@ -169,16 +187,6 @@ def gather(sources: Sequence[Points], rows: Rows) -> tuple[dict[int, str], list[
     whole = _joined(parts)
     parts.clear()
     whole.wall = np.empty(0)  # has told the order
-    moving, counts = _moving(whole), np.bincount(whole.key)
-    if not moving.any() and (counts > 1).any():
-        _fill_in_order(whole, list(names), rows)
-        return {}, said
-    still = ~moving & (counts > STANDING)
-    if still.any():
-        shown = ", ".join(list(names)[key] for key in np.flatnonzero(still)[:3])
-        says = f"{int(counts[still].sum())} values logged without a step beside others with one are left out ({shown})"
-        said.append(Warn("values_without_step", says))
-        _sort(whole, np.flatnonzero(~still[whole.key]))
     return _fill(whole, list(names), seams, rows), said
 
 
@@ -392,7 +400,7 @@ def _fill(whole: _Writing, names: list[str], seams: dict[tuple[int, int], str], 
     # The same value once more says nothing, unless the step stands still: then each writing is a row.
     same = np.concatenate([[False], again & (np.diff(whole.value.view(np.int64)) == 0)])
     if same.any():
-        _sort(whole, np.flatnonzero(~(same & _moving(whole)[whole.key])))
+        _sort(whole, np.flatnonzero(~(same & _moving([whole], len(names))[whole.key])))
         again = _again(whole)
     turn = _runs(np.concatenate([[False], again]))
     if turn.any():
@@ -439,12 +447,12 @@ def _again(whole: _Writing) -> NDArray[np.bool_]:
     return np.asarray(alike)
 
 
-def _moving(whole: _Writing) -> NDArray[np.bool_]:
-    """For each series whether it has values at different steps."""
-    many = int(whole.key.max()) + 1
+def _moving(parts: Sequence[_Writing], many: int) -> NDArray[np.bool_]:
+    """(many,) for each series whether it has values at different steps."""
     low, high = np.full(many, np.iinfo(np.int64).max), np.full(many, np.iinfo(np.int64).min)
-    np.minimum.at(low, whole.key, whole.step)
-    np.maximum.at(high, whole.key, whole.step)
+    for one in parts:
+        np.minimum.at(low, one.key, one.step)
+        np.maximum.at(high, one.key, one.step)
     return np.asarray(low < high)
 
 

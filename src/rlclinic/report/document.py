@@ -44,6 +44,9 @@ VITALS: tuple[tuple[str, ...], ...] = (
 _HOW = {"keys": "by its log keys", "config": "from its settings", "log": "as the log says", "given": "as given"}
 
 
+_SUGGEST = "rlclinic names suggest LOG drafts names for them"
+"""Said where most keys are unknown; where all are, the verdict says so."""
+
 _BESIDE = (
     ("configuration", "settings from"),
     ("rollouts", "saved answers, not read:"),
@@ -233,7 +236,9 @@ def _vitals(diagnosis: Diagnosis) -> list[Block]:
         more = f", and {len(run.components) - 8} more" if len(run.components) > 8 else ""
         blocks.append(Paragraph(f"reward parts: {', '.join(parts)}{more}", tone="dim"))
     if absent:
-        where = "not in this excerpt: " if run.excerpt else "not logged: "
+        where = (
+            "not in this excerpt: " if run.excerpt else "not shown in this text: " if run.partial else "not logged: "
+        )
         blocks.append(Paragraph(where + ", ".join(absent), tone="dim"))
     return blocks
 
@@ -328,7 +333,9 @@ def _about_the_log(diagnosis: Diagnosis, brief: bool, most: int) -> list[Block]:
     lines += [f"step {step(at)}: {what}" for at, what in seams if not any(what in said for said in warnings)]
     lines += left_out  # they may be many, and say nothing of the run
     if run.unrecognised:
-        lines.insert(len(run.undecided), _unrecognised(run.unrecognised, named=most > _HEALTHY))
+        said = _unrecognised(run.unrecognised, named=most > _HEALTHY)
+        said += f"; {_SUGGEST}" if len(run.unrecognised) > len(run.columns) > 0 else ""
+        lines.insert(len(run.undecided), said)
     shown = [*(_checks_in_short(diagnosis) if brief else []), *bounded(lines, most)]
     return [Heading("About this log", 2), Bullets(tuple(shown))] if shown else []
 

@@ -85,7 +85,7 @@ def ends(column: Column) -> tuple[str, str]:
     if not len(finite) or column.status == "structural_zero":
         return "", ""
     tenth = max(1, len(finite) // 10)
-    first, last = np.sort(finite[:tenth])[tenth // 2], np.sort(finite[-tenth:])[tenth // 2]
+    first, last = np.median(finite[:tenth]), np.median(finite[-tenth:])
     return printed(float(first), column), printed(float(last), column)
 
 

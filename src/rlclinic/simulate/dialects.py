@@ -108,7 +108,9 @@ def _framework(scenario: Scenario, dialect: Dialect, asked: str | None) -> Frame
 
 def _find(dialect: str) -> Dialect:
     if dialect not in DIALECTS:
-        raise UnknownName("a dialect to write", repr(dialect), (*nearest(dialect, DIALECTS), *DIALECTS))
+        raise UnknownName(
+            "a dialect to write", repr(dialect), tuple(dict.fromkeys((*nearest(dialect, DIALECTS), *sorted(DIALECTS))))
+        )
     return DIALECTS[dialect]
 
 

@@ -82,7 +82,9 @@ def scenario(name: str, *, steps: int = WRITTEN_FOR, seed: int = 0, phi: float =
     table = _described().get(name)
     if table is None:
         every = scenarios()
-        raise UnknownName("a scenario", repr(name), (*nearest(name, every), *every))
+        close = nearest(name, every)
+        rest = sorted(set(every) - set(close))
+        raise UnknownName("a scenario", repr(name), (*close, *rest), "rlclinic demo --list")
     if steps < 20 or not 1 <= log_every <= steps // 2 or not 0.0 <= phi < 1.0:
         found = f"{steps} steps, a row every {log_every}, phi {phi:g}"
         raise BadRequest("at least 20 steps and two rows, phi in [0, 1)", found)

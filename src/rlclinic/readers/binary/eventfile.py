@@ -6,7 +6,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -74,11 +74,12 @@ def read_events(stream: IO[bytes], path: str) -> Log:
     return _log([_decoded(stream, path)], path)
 
 
-def read_event_files(paths: Sequence[Path]) -> Log:
+def read_event_files(paths: Sequence[Path], evaluates: bool = False) -> Log:
     """One log from all event files of one run, whichever writer they come from.
 
     Files that follow each other in time are parts of the run (the later one wins, the seam is remembered); files in
-    folders that ``add_scalars`` made give series of their own. Raises CannotRead when none holds a training metric.
+    folders that ``add_scalars`` made give series of their own. What ``evaluates`` a run gives ``eval/TAG``, unless a tag
+    shows that it was trained. Raises CannotRead when none holds a training metric.
     """
     root = Path(os.path.commonpath([path.parent for path in paths])) if paths else Path()
     trouble: list[Warn] = []
@@ -86,8 +87,20 @@ def read_event_files(paths: Sequence[Path]) -> Log:
     if not files:
         seen = "; ".join(one.says for one in trouble) or "none given"
         raise CannotRead("TensorBoard event files", seen, hint="give the directory that holds them")
-    log = _log(files, str(paths[0] if len(paths) == 1 else root))
+    log = _log(files, str(paths[0] if len(paths) == 1 else root), evaluates)
+    if evaluates and not optimises(log.series):
+        log = replace(log, series={_held_out(key): one for key, one in log.series.items()})
     return replace(log, warnings=(*log.warnings, *trouble))
+
+
+def optimises(keys: Iterable[str]) -> bool:
+    """True when a key is that of an optimizer, which evaluations have none of."""
+    return any(re.search(r"(?i)grad(?:ient)?[ _/]?norm|learning[ _]?rate|(?:^|[/_])lr$", key) for key in keys)
+
+
+def _held_out(key: str) -> str:
+    """The tag of an evaluation by a name that says so."""
+    return key if key.lower().startswith(("eval", "val-", "test")) else f"eval/{key.removeprefix('train/')}"
 
 
 def _opened(path: Path, root: Path, trouble: list[Warn]) -> _File | None:
@@ -99,7 +112,7 @@ def _opened(path: Path, root: Path, trouble: list[Warn]) -> _File | None:
         return None
 
 
-def _log(files: Sequence[_File], path: str) -> Log:
+def _log(files: Sequence[_File], path: str, evaluates: bool = False) -> Log:
     files = sorted(files, key=lambda one: one.began)
     for k, one in enumerate(files):
         for step in one.purges:
@@ -107,7 +120,7 @@ def _log(files: Sequence[_File], path: str) -> Log:
                 earlier.points.forget(step)
     rows = Rows()
     seams, said = gather([one.points for one in files], rows)
-    if not rows.rows or not trains(rows):
+    if not rows.rows or not (evaluates or trains(rows)):
         held = "settings only" if any(one.settings for one in files) and not rows.rows else "without a training metric"
         raise refuse(
             path,

@@ -20,10 +20,9 @@ from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import FILE_LIMIT, SETTINGS, VALUE_LENGTH, setting
-from rlclinic.readers.rows import Inferred, Log, Rows
+from rlclinic.readers.rows import Log
 from rlclinic.readers.stores.offline import is_clearml, read_clearml
-from rlclinic.readers.stores.trackers import in_rows
-from rlclinic.readers.tabular.records import trains
+from rlclinic.readers.stores.trackers import log_of
 from rlclinic.readers.tokens import number
 from rlclinic.readers.written import Points
 
@@ -224,7 +223,7 @@ def _zstd(source: Unpacked) -> Iterator[bytes]:
         package = import_module("zstandard")
     except ImportError as error:
         raise CannotRead(
-            "a log", f"{source._label}: zstd data", hint="pip install 'rlclinic[zstd]', or unpack it with: zstd -d"
+            "a log", f"{source._label}: zstd data", hint="pip install zstandard, or unpack it with: zstd -d"
         ) from error
     try:
         reader = package.ZstdDecompressor(max_window_size=MEMORY).stream_reader(
@@ -402,15 +401,12 @@ def _comet(
     if broken:
         said.append(Warn("broken_lines", f"{broken} lines hold something other than a message; they were skipped"))
     _experiment(archive, members, told, label)
-    rows, seams, more = in_rows(points) if len(points) else (Rows(), {}, [])
-    if not rows.rows or not trains(rows):
+    log = log_of(points, label, "comet", "kept", said)
+    if log is None:
         if console:
             return read(io.BytesIO("".join(console).encode("utf-8", "replace")), label)
         found = f"{label}: a Comet experiment without a training metric"
         raise CannotRead("a run with training metrics", found, hint="give the console output of the trainer")
-    log = rows.finish(
-        path=label, format="comet", nonfinite="kept", inferred=Inferred(seams=seams), warnings=[*said, *more]
-    )
     return replace(log, config=told.settings, facts=told.facts, ending=told.ending)
 
 

@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, TypeVar, cast
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Source, Warn
+from rlclinic.readers.choice import command
 from rlclinic.readers.kinship import Held
+from rlclinic.readers.roles import checkpoint as role_of_folder
 from rlclinic.readers.stores.archive import MEMBERS, PIECE, UNPACKED, ZIP, listed, opened_member, packed, unpacked
 
 T = TypeVar("T", str, Path)
@@ -30,7 +32,10 @@ DEPTH = 20
 """Deepest folder of an archive that is laid out (ours)."""
 NAME = 200
 """Longest name of a file or folder in characters (ours; most file systems take 255 bytes)."""
-_WEIGHTS = re.compile(r"\.(?:safetensors|bin|pt|pth|ckpt|gguf|distcp|npz?|pkl)$|(?:^|/)(?:__MACOSX/|\._)")
+HEADERS = 4 << 20
+"""Most bytes of an archive before a member and beyond its content (ours: a name has 200 bytes, its notes some KiB)."""
+_WEIGHTS = re.compile(r"\.(?:safetensors|bin|pt|pth|ckpt|gguf|distcp|npz?|pkl)$")
+_RESIDUE = re.compile(r"(?:^|/)(?:__MACOSX/|\._)")
 _BROKEN = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -57,7 +62,7 @@ def is_bundle(path: Path, run: str | None = None) -> bool:
                 inside = {name.rpartition("/")[2] for name in names}
                 whole = {"messages.json", "experiment.json"} <= inside or {"metrics.jsonl", "task.json"} == inside
                 foreign = inside & {"data.pkl", "[Content_Types].xml"}
-                kept = [name for name in names if not re.search(_WEIGHTS, name)]
+                kept = [name for name in names if not re.search(_WEIGHTS, name) and not re.search(_RESIDUE, name)]
                 return not whole and not foreign and len(kept) > 1 and run not in names
             kind = packed(head)
             if kind is not None:
@@ -68,8 +73,10 @@ def is_bundle(path: Path, run: str | None = None) -> bool:
 
 
 @contextmanager
-def laid_out(path: Path) -> Iterator[Path]:
-    """The files of the archive ``path`` in a directory that is gone afterwards; weights are left out.
+def laid_out(path: Path) -> Iterator[tuple[Path, Path]]:
+    """The files of the archive ``path`` in a directory that is gone afterwards, and the directory of the run in it.
+
+    Of weights only the names are there. A single folder around everything is not what a user calls a run by.
 
     What is raised inside names the archive and not the directory. Raises CannotRead for damage, for a content that
     swells beyond all runs, and for names that lead out of the archive.
@@ -85,9 +92,11 @@ def laid_out(path: Path) -> Iterator[Path]:
         except OSError as error:
             raise CannotRead("an archive that can be unpacked", f"{path}: {error.strerror or error}") from error
         try:
-            yield top
+            yield top, _inner(top)
         except CannotRead as problem:
-            hint = f"--run {problem.choices[0]}" if problem.choices else renamed(problem.hint, top, path)
+            hint = renamed(problem.hint, top, path)
+            if problem.choices:
+                hint = command(path, problem.choices[0])
             raise CannotRead(problem.wanted, renamed(problem.found, top, path), problem.choices, hint) from problem
 
 
@@ -115,9 +124,10 @@ def _is_tar(head: bytes) -> bool:
 def _lay_out(path: Path, top: Path) -> None:
     left, count = UNPACKED, 0
     for name, size, when, content in _entries(path):
-        if re.search(_WEIGHTS, name):
+        weights = re.search(_WEIGHTS, name)
+        if re.search(_RESIDUE, name):
             continue
-        left, count = left - size, count + 1
+        left, count = left - (0 if weights else size), count + 1
         if left < 0 or count > MEMBERS:
             found = f"{path}: more than {UNPACKED >> 20} MiB" if left < 0 else f"{path}: more than {MEMBERS} files"
             raise CannotRead("an archive of one run", found, hint="unpack it and give the folder of one run")
@@ -125,11 +135,19 @@ def _lay_out(path: Path, top: Path) -> None:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
-                shutil.copyfileobj(content, file, PIECE)
+                if not weights:
+                    shutil.copyfileobj(content, file, PIECE)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             continue  # a second member of that name
         with suppress(OSError, OverflowError, ValueError):
             os.utime(target, (when, when))
+
+
+def _inner(top: Path) -> Path:
+    """The folder in ``top`` that holds everything, unless its name tells what lies in it; else ``top``."""
+    inside = list(top.iterdir())
+    alone = len(inside) == 1 and inside[0].is_dir() and role_of_folder(inside[0].name) is None
+    return inside[0] if alone else top
 
 
 def _parts(name: str, path: Path) -> list[str]:
@@ -159,12 +177,31 @@ def _entries(path: Path) -> Iterator[tuple[str, int, float, IO[bytes]]]:
         stream.seek(0)
         kind = packed(head)
         source: IO[bytes] = stream if kind is None else io.BufferedReader(unpacked(stream, str(path), kind), PIECE)
-        with tarfile.open(fileobj=source, mode="r|") as tar:
+        counted = _Counted(source, str(path))
+        with tarfile.open(fileobj=cast("IO[bytes]", counted), mode="r|") as tar:
             for member in tar:
+                counted.left = max(member.size, 0) + HEADERS
                 inside = tar.extractfile(member) if member.isreg() else None
                 if inside is not None:
                     with inside:
                         yield member.name, member.size, float(member.mtime), inside
+
+
+class _Counted:
+    """A tar archive of which ``left`` bytes may be read until a member comes: headers of any length are read as one."""
+
+    def __init__(self, stream: IO[bytes], label: str) -> None:
+        self.left = HEADERS
+        self._stream = stream
+        self._label = label
+
+    def read(self, size: int) -> bytes:
+        piece = self._stream.read(size)
+        self.left -= len(piece)
+        if self.left < 0:
+            found = f"{self._label}: a tar archive with a header of more than {HEADERS >> 20} MiB"
+            raise CannotRead("an archive of one run", found, hint="do not unpack it; ask where it comes from")
+        return piece
 
 
 def _time(member: zipfile.ZipInfo) -> float:

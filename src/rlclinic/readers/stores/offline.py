@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -14,9 +12,8 @@ from typing import IO, Any
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
 from rlclinic.readers.config import FILE_LIMIT, SETTINGS, VALUE_LENGTH, read_config, setting
-from rlclinic.readers.rows import KEY_COUNT, Inferred, Log, Nonfinite
-from rlclinic.readers.stores.trackers import in_rows
-from rlclinic.readers.tabular.records import trains
+from rlclinic.readers.rows import KEY_COUNT, Log, Nonfinite
+from rlclinic.readers.stores.trackers import files_below, log_of
 from rlclinic.readers.tokens import number
 from rlclinic.readers.written import Points
 
@@ -107,7 +104,7 @@ def _task(about: bytes) -> tuple[dict[str, object], dict[str, str]]:
 
 def is_dvclive(path: Path) -> bool:
     """True for the directory of a DVCLive run (``dvclive`` by default), which has a table for each metric."""
-    return next(_tables(path / "plots" / "metrics"), None) is not None
+    return next(files_below(path / "plots" / "metrics", ".tsv"), None) is not None
 
 
 def read_dvclive(path: Path) -> Log:
@@ -117,7 +114,7 @@ def read_dvclive(path: Path) -> Log:
     every log line.
     """
     points, said = Points(str(path)), list[Warn]()
-    for key, file in _tables(path / "plots" / "metrics"):
+    for key, file in files_below(path / "plots" / "metrics", ".tsv"):
         _table(file, points, points.key(key), said)
     settings: dict[str, object] = {}
     if (path / "params.yaml").is_file():
@@ -126,18 +123,6 @@ def read_dvclive(path: Path) -> Log:
         except CannotRead as problem:
             said.append(Warn("source_left_out", f"params.yaml: {problem.found}"))
     return _finished(points, str(path), "dvclive", "kept", said, settings, {})
-
-
-def _tables(top: Path) -> Iterator[tuple[str, Path]]:
-    """(metric, file): folders of the path are the slashes of the name."""
-    taken = 0
-    for place, folders, names in os.walk(top, followlinks=False):
-        folders.sort()
-        for name in sorted(names):
-            if name.endswith(".tsv") and taken < KEY_COUNT:
-                taken += 1
-                file = Path(place) / name
-                yield file.relative_to(top).as_posix().removesuffix(".tsv"), file
 
 
 def _table(file: Path, points: Points, key: int, said: list[Warn]) -> None:
@@ -205,14 +190,11 @@ def _finished(
     settings: dict[str, Any],
     facts: dict[str, str],
 ) -> Log:
-    rows, seams, more = in_rows(points)
-    if not rows.rows or not trains(rows):
+    log = log_of(points, path, form, nonfinite, said)
+    if log is None:
         raise CannotRead(
             "a run with training metrics",
             f"{path}: {len(points.names)} metrics of {form}, none of training",
             hint="give the log of the trainer",
         )
-    log = rows.finish(
-        path=path, format=form, nonfinite=nonfinite, inferred=Inferred(seams=seams), warnings=[*said, *more]
-    )
     return replace(log, config=settings, facts=facts)

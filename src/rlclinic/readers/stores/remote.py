@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import itertools
 import json
 import math
 import netrc
@@ -21,11 +22,11 @@ from rlclinic.model import Warn
 from rlclinic.readers.binary.runlog import history_rows
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import SETTINGS, setting
-from rlclinic.readers.rows import KEY_COUNT, Inferred, Log
-from rlclinic.readers.stores.trackers import INFINITE, in_rows, plain_key
+from rlclinic.readers.rows import KEY_COUNT, Log
+from rlclinic.readers.stores.trackers import INFINITE, log_of, plain_key
 from rlclinic.readers.stores.web import Refused, Server, basic
 from rlclinic.readers.tabular.records import refuse, trains
-from rlclinic.readers.written import Points
+from rlclinic.readers.written import MOST, Points
 
 WINDOW = 1_000
 """Steps of a W&B run asked for at once, as many as rows: each step is one row, so that the server has none to leave out
@@ -160,7 +161,10 @@ def _wandb(address: str, wanted: str | None) -> Log:
         told = {"query": query, "variables": {"entity": entity, "project": project, **values}}
         try:
             answer = server.post("/graphql", told)
-        except Refused as problem:
+        except CannotRead as problem:
+            if not isinstance(problem, Refused):
+                hint = problem.hint if keyed else f"{problem.hint}; there is no key: {_wandb_key(server, keyed)}"
+                raise CannotRead(problem.wanted, problem.found, hint=hint) from None
             if problem.status in (401, 403):
                 raise CannotRead(problem.wanted, problem.found, hint=_wandb_key(server, keyed)) from None
             if 300 <= problem.status < 400:
@@ -358,6 +362,9 @@ def _mlflow(address: str, wanted: str | None) -> Log:
     transport = scheme.lower().partition("+")[2] or ("http" if _LOCAL.fullmatch(name) else "https")
     if not name:
         raise CannotRead("mlflow://HOST:PORT/RUN_ID", address, choices=FORMS)
+    if not parts and name == host and "." not in name and not _LOCAL.fullmatch(name):
+        hint = "name the server too; mlflow://HOST:PORT alone lists its experiments"
+        raise CannotRead("mlflow://HOST:PORT/RUN_ID", f"{address}, without a run", choices=FORMS, hint=hint)
     prefix: list[str] = []
     if parts and _ID.fullmatch(parts[-1]):
         prefix, parts = parts[:-1], parts[-1:]
@@ -367,7 +374,7 @@ def _mlflow(address: str, wanted: str | None) -> Log:
         raise CannotRead("mlflow://HOST:PORT/RUN_ID or .../EXPERIMENT/RUN_NAME", address, choices=FORMS)
     at = "".join(f"/{quote(part)}" for part in prefix)
     header, secrets = _mlflow_key()
-    server = Server(f"{transport}://{host}{at}", "MLflow", header, secrets)
+    server = Server(f"{transport}://{host}{at}", "MLflow", header, secrets, 8 * VALUES)
     try:
         return _mlflow_run(server, f"{scheme}://{host}{at}", parts, wanted)
     except Refused as problem:
@@ -410,19 +417,18 @@ def _mlflow_run(server: Server, place: str, parts: list[str], wanted: str | None
     points = Points(place)
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
-        for key, held in zip(keys, pool.map(lambda key: _mlflow_series(server, identity, key), keys), strict=True):
+        taken = itertools.count()
+        series = pool.map(lambda key: _mlflow_series(server, identity, key, taken), keys)
+        for key, held in zip(keys, series, strict=True):
             number = points.key(plain_key(key))
             for k in range(0, len(held), 3):
                 points.add(number, int(held[k]), held[k + 1], held[k + 2])
     finally:
         pool.shutdown(cancel_futures=True)
-    rows, seams, said = in_rows(points)
     shown = f"{place}/{identity}"
-    if not rows.rows or not trains(rows):
+    log = log_of(points, shown, "mlflow server", "kept", ())
+    if log is None:
         raise refuse(shown, f"an MLflow run of {len(keys)} metrics, none of training", "give the run of the trainer")
-    log = rows.finish(
-        path=shown, format="mlflow server", nonfinite="kept", inferred=Inferred(seams=seams), warnings=said
-    )
     params = data.get("params")
     pairs = [one for one in params if isinstance(one, dict)] if isinstance(params, list) else []
     settings: dict[str, object] = {
@@ -434,8 +440,11 @@ def _mlflow_run(server: Server, place: str, parts: list[str], wanted: str | None
     return _told(log, settings, str(info.get("run_name") or identity), state, state in ("FAILED", "KILLED"))
 
 
-def _mlflow_series(server: Server, run: str, key: str) -> array[float]:
-    """Step, seconds since 1970 and value, one after the other, for every value of one series."""
+def _mlflow_series(server: Server, run: str, key: str, taken: Iterator[int]) -> array[float]:
+    """Step, seconds since 1970 and value, one after the other, for every value of one series.
+
+    ``taken`` counts the values of all series of the run. Raises CannotRead for more than are kept of one.
+    """
     found = array("d")
     token = ""
     seen: set[str] = set()
@@ -452,6 +461,12 @@ def _mlflow_series(server: Server, run: str, key: str) -> array[float]:
             step, at = _number(one.get("step", 0)), _number(one.get("timestamp", 0))
             if value is not None and step is not None and at is not None and math.isfinite(step):
                 found.extend((step, at / 1000, value))
+                if next(taken) >= MOST:
+                    raise CannotRead(
+                        "a run of bounded size",
+                        f"{server.host}: more than {MOST} values in one run",
+                        hint="export the metrics to CSV with the tracker's own client",
+                    )
         token = str(page.get("next_page_token") or "")
         if not token or token in seen:
             return found

@@ -17,7 +17,7 @@ import numpy as np
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
-from rlclinic.readers.axis import STANDING, STEP_KEYS, IntArray
+from rlclinic.readers.axis import STANDING, STEP_KEYS
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import SETTINGS, VALUE_LENGTH, setting
 from rlclinic.readers.rows import KEY_COUNT, Inferred, Log, Nonfinite, Rows
@@ -192,13 +192,13 @@ def read_mlflow_tree(path: Path, run: str | None = None) -> Log:
             _Run(identity, name, group, status, begun=_whole(_printed(meta.get("start_time", "").encode())) or 0)
         )
         folders[identity] = folder
-        keys[identity] = [key for key, _ in _files(folder / "metrics") if not key.startswith("system/")]
+        keys[identity] = [key for key, _ in files_below(folder / "metrics") if not key.startswith("system/")]
     runs.sort(key=lambda one: one.begun)
     picked = _picked(str(path), _training(runs, keys), run)
     folder = folders[picked.id]
     points, said = Points(str(folder)), list[Warn]()
     torn = broken = 0
-    for key, file in _files(folder / "metrics"):
+    for key, file in files_below(folder / "metrics"):
         if key.startswith("system/"):
             continue
         try:
@@ -226,7 +226,7 @@ def read_mlflow_tree(path: Path, run: str | None = None) -> Log:
     if broken:
         says = f"{broken} lines of metric files hold something other than a time, a value and a step; they were skipped"
         said.append(Warn("broken_lines", says))
-    picked.settings.update(_settings((key, _text(file)) for key, file in _files(folder / "params")))
+    picked.settings.update(_settings((key, _text(file)) for key, file in files_below(folder / "params")))
     return _log(str(folder), "mlflow", points, picked, "kept", said)
 
 
@@ -257,16 +257,16 @@ def _folders(path: Path) -> list[Path]:
         return []
 
 
-def _files(path: Path) -> list[tuple[str, Path]]:
-    """Key and file of everything below; slashes in a key are directories."""
-    found: list[tuple[str, Path]] = []
-    for place, folders, names in os.walk(path, followlinks=False):
+def files_below(top: Path, ending: str = "") -> Iterator[tuple[str, Path]]:
+    """Key and file of everything below ``top`` whose name has the ``ending``; slashes in a key are directories."""
+    taken = 0
+    for place, folders, names in os.walk(top, followlinks=False):
         folders.sort()
         for name in sorted(names):
             file = Path(place) / name
-            if file.is_file() and len(found) < KEY_COUNT:
-                found.append((file.relative_to(path).as_posix(), file))
-    return found
+            if name.endswith(ending) and taken < KEY_COUNT and file.is_file():
+                taken += 1
+                yield file.relative_to(top).as_posix().removesuffix(ending), file
 
 
 def _meta(folder: Path) -> dict[str, str]:
@@ -428,77 +428,36 @@ def _picked(path: str, runs: list[_Run], wanted: str | None) -> _Run:
 
 
 def _log(path: str, form: str, points: Points, run: _Run, nonfinite: Nonfinite, said: Iterable[Warn]) -> Log:
-    rows, seams, more = in_rows(points)
-    if not rows.rows or not trains(rows):
+    log = log_of(points, path, form, nonfinite, said)
+    if log is None:
         raise CannotRead(
             "a run with training metrics",
             f"{path}: the run {run.name} has {len(points.names)} metrics, none of training",
             hint="give the log of the trainer",
         )
-    log = rows.finish(
-        path=path, format=form, nonfinite=nonfinite, inferred=Inferred(seams=seams), warnings=[*said, *more]
-    )
     return _with_run(log, run)
 
 
-def in_rows(points: Points) -> tuple[Rows, dict[int, str], list[Warn]]:
-    """The table of single values, where restarts show (by row), and what has to be said.
+def log_of(points: Points, path: str, form: str, nonfinite: Nonfinite, said: Iterable[Warn]) -> Log | None:
+    """The log of single values, which become sorted by their time; None without a training metric.
 
-    MLflow stores step 0 where none was logged: a run without any step has its rows in the order of writing, and single
-    series without one, beside others that have it, are left out.
+    MLflow stores step 0 where none was logged: a run without any step has its rows in the order of writing.
     """
+    if _key_by_key(points) or not points.steps.any():
+        points.sort_by_time()
     rows = Rows()
-    keys, steps = points.keys, points.steps
-    if not len(keys):
-        return rows, {}, []
-    many = len(points.names)
-    low, high = np.full(many, np.iinfo(np.int64).max), np.full(many, np.iinfo(np.int64).min)
-    np.minimum.at(low, keys, steps)
-    np.maximum.at(high, keys, steps)
-    counts = np.bincount(keys, minlength=many)
-    still = (low == high) & (counts > STANDING)
-    if not (low < high).any() and (counts > 1).any():
-        _in_order(points, rows)
-        return rows, {}, []
-    said = list[Warn]()
-    if still.any():
-        shown = ", ".join(points.names[k] for k in np.flatnonzero(still)[:3])
-        says = f"{int(counts[still].sum())} values logged without a step beside others with one are left out ({shown})"
-        said.append(Warn("values_without_step", says))
-        points = _picked_points(points, np.flatnonzero(~still[keys]))
-    if _key_by_key(points):
-        points = _picked_points(points, np.argsort(points.walls, kind="stable"))
     seams, more = gather([points], rows)
-    return rows, seams, said + more
+    if not rows.rows or not trains(rows):
+        return None
+    return rows.finish(
+        path=path, format=form, nonfinite=nonfinite, inferred=Inferred(seams=seams), warnings=[*said, *more]
+    )
 
 
 def _key_by_key(points: Points) -> bool:
     """True when the values of one series stand before those of the next, as in a tree of files, and all have a time."""
     turns, walls = int(np.count_nonzero(np.diff(points.keys))), points.walls
     return turns < 2 * len(points.names) < len(walls) and bool((walls > 0).all())
-
-
-def _picked_points(points: Points, which: IntArray) -> Points:
-    """The values at the places ``which``, in that order."""
-    kept = Points(points.name)
-    for name in points.names:
-        kept.key(name)
-    kept.extend(points.keys[which].astype(np.int64), points.steps[which], points.walls[which], points.values[which])
-    return kept
-
-
-def _in_order(points: Points, rows: Rows) -> None:
-    """Rows of a run that logged no step: a row ends where a key comes again, in the order of writing."""
-    names, keys, values = points.names, points.keys, points.values
-    row: dict[str, object] = {}
-    for place in np.argsort(points.walls, kind="stable").tolist():
-        name = names[keys[place]]
-        if name in row:
-            rows.add(row)
-            row = {}
-        row[name] = float(values[place])
-    if row:
-        rows.add(row)
 
 
 def plain_key(key: str) -> str:

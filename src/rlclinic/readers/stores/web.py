@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -22,6 +25,10 @@ PATIENCE = 900.0
 """Seconds that reading one run may take altogether (ours: ten thousand pages at 90 ms)."""
 PAGE = 64 << 20
 """Most bytes of one answer (ours: a thousand rows of a thousand series have about 20 MiB)."""
+ANSWER = 300.0
+"""Seconds that one answer may take from the request to its last byte (ours: a page of 64 MiB at 220 KiB a second)."""
+OBJECTS = 2_000_000
+"""Most objects, lists and texts that look like them in one answer (ours: a thousand rows of a thousand histograms)."""
 TOTAL = 1 << 30
 """Most bytes read of one run (ours)."""
 RETRIES = 4
@@ -30,6 +37,7 @@ LONGEST_WAIT = 20.0
 """Most seconds waited before asking again, whatever the server wishes (ours)."""
 _BUSY = (429, 500, 502, 503, 504)
 _CHUNK = 1 << 20
+_ESCAPE = re.compile(r"\\(?:u00|/)")
 
 _sleep = time.sleep
 
@@ -41,6 +49,68 @@ class Refused(CannotRead):
         super().__init__(wanted, found, hint=hint)
         self.status = status
         self.says = says
+
+
+class _Watch:
+    """Ends the connection of one request when its time is over; ``over`` tells that it did.
+
+    A timeout of the socket does not: a byte now and then, also of the headers, begins it anew.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.over = False
+        self._socket: socket.socket | None = None
+        self._timer = threading.Timer(max(seconds, 0.0), self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def hold(self, connected: socket.socket) -> None:
+        """Watch this connection. Raises TimeoutError when the time is over already."""
+        self._socket = connected
+        if self.over:
+            raise TimeoutError("timed out")
+
+    def _end(self) -> None:
+        self.over = True
+        if self._socket is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # not that of TLS, which would say good-bye
+
+    def stop(self) -> None:
+        """The request is answered."""
+        self._timer.cancel()
+
+
+class _Plain(urllib.request.HTTPHandler):
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        watch = self._watch
+
+        class Watched(http.client.HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                watch.hold(self.sock)
+
+        return self.do_open(Watched, req)
+
+
+class _Secure(urllib.request.HTTPSHandler):
+    def __init__(self, watch: _Watch, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._watch, self._own = watch, context
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        watch = self._watch
+
+        class Watched(http.client.HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                watch.hold(self.sock)
+
+        return self.do_open(Watched, req, context=self._own)
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
@@ -62,9 +132,14 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
 
 
 class Server:
-    """One server. ``base`` is its address without a path at the end, ``authorization`` the header's value or ""."""
+    """One server. ``base`` is its address without a path at the end, ``authorization`` the header's value or "".
 
-    def __init__(self, base: str, title: str, authorization: str = "", secrets: tuple[str, ...] = ()) -> None:
+    No answer has more than ``objects`` objects and lists. Nothing that it gives holds a secret.
+    """
+
+    def __init__(
+        self, base: str, title: str, authorization: str = "", secrets: tuple[str, ...] = (), objects: int = OBJECTS
+    ) -> None:
         self.base = base.rstrip("/")
         self.title = title
         self.host = urlsplit(base).netloc.rpartition("@")[2]
@@ -72,7 +147,10 @@ class Server:
         if authorization:
             self._headers["Authorization"] = authorization
         self._secrets = tuple(secret for secret in (*secrets, authorization.partition(" ")[2]) if len(secret) > 3)
-        self._opener = urllib.request.build_opener(_SameHost)
+        self._objects = objects
+        # Quotes and backslashes are written otherwise, once more in each text within a text.
+        self._spelled_otherwise = any(not secret.isprintable() or {*secret} & {*'"\\'} for secret in self._secrets)
+        self._context: ssl.SSLContext | None = None
         self._until = time.monotonic() + PATIENCE
         self._left = TOTAL
 
@@ -94,18 +172,38 @@ class Server:
 
     def _once(self, request: urllib.request.Request, attempt: int) -> bytes | None:
         """The body of an answer; None after a pause when the server is busy and may be asked again."""
+        watch = _Watch(min(ANSWER, self._until - time.monotonic()))
         try:
-            with self._opener.open(request, timeout=TIMEOUT) as answer:
-                return self._body(answer)
+            with self._opener(watch).open(request, timeout=TIMEOUT) as answer:
+                body = self._body(answer)
+                if watch.over:
+                    raise self._late()
+                return body
         except urllib.error.HTTPError as error:
             with error:
                 says = self._words(error)
+            if watch.over:
+                raise self._late() from None
             if error.code not in _BUSY or attempt >= RETRIES:
                 raise self._refused(error.code, says) from None
             self._pause(error.headers.get("Retry-After", "") if error.headers else "", attempt)
             return None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise self._unreachable(error) from None
+            raise (self._late() if watch.over else self._unreachable(error)) from None
+        finally:
+            watch.stop()
+
+    def _opener(self, watch: _Watch) -> urllib.request.OpenerDirector:
+        if self._context is None:
+            self._context = ssl.create_default_context()
+        return urllib.request.build_opener(_SameHost, _Plain(watch), _Secure(watch, self._context))
+
+    def _late(self) -> CannotRead:
+        return CannotRead(
+            "an answer in time",
+            f"{self.host}: an answer takes more than {min(ANSWER, PATIENCE) / 60:g} minutes",
+            hint="try again, or export the metrics to CSV with the tracker's own client",
+        )
 
     def _body(self, answer: http.client.HTTPResponse) -> bytes:
         parts: list[bytes] = []
@@ -130,12 +228,25 @@ class Server:
         return b"".join(parts)
 
     def _object(self, body: bytes) -> dict[str, Any]:
+        # An object has a hundred times the size of its text at the worst, so they are counted before one is built.
+        if body.count(b"{") + body.count(b"[") > self._objects or body.count(b",") > 12 * self._objects:
+            raise CannotRead(
+                "an answer of bounded size",
+                f"{self.host}: an answer of more values than were asked for",
+                hint="export the metrics to CSV with the tracker's own client",
+            )
         try:
-            found = json.loads(body)
+            text = body.decode("utf-8-sig")
+            found = json.loads(text)
+            # An escape may spell any letter of a secret.
+            if self._secrets and (
+                self._spelled_otherwise or any(one in text for one in self._secrets) or re.search(_ESCAPE, text)
+            ):
+                found = self._without_secrets(found)
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            shown = self.clean(body[:80].decode("utf-8", "replace"))
+            shown = self.clean(body[:2_000].decode("utf-8", "replace"))[:80]
             raise CannotRead(f"an answer of {self.title}", f"{self.host} answers {shown!r}", hint="check the address")
         return found
 
@@ -154,6 +265,35 @@ class Server:
                 if told.get(key):
                     return self.clean(_first_words(told[key]))
         return self.clean(text)
+
+    def _without_secrets(self, held: object) -> Any:
+        """What the server says with ``***`` for secrets; text that is a JSON object becomes that object.
+
+        Numbers stay, as text also: a password of digits may stand within the digits of any of them.
+        """
+        if isinstance(held, dict):
+            return {self._hidden(key): self._without_secrets(value) for key, value in held.items()}
+        if isinstance(held, list):
+            return [self._without_secrets(value) for value in held]
+        if not isinstance(held, str):
+            return held
+        if held.lstrip()[:1] == "{":
+            try:
+                return self._without_secrets(json.loads(held))
+            except ValueError:
+                pass
+        return self._hidden(held)
+
+    def _hidden(self, text: str) -> str:
+        if text not in self._secrets:
+            try:
+                float(text)
+                return text
+            except ValueError:
+                pass
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
 
     def clean(self, text: str) -> str:
         """Words of a server as one bounded line without secrets."""

@@ -20,7 +20,7 @@ from rlclinic.readers.owners import MOST_RUNS, Owners, of_one_run
 from rlclinic.readers.rows import KEY_COUNT, Inferred, Log, Nonfinite, Rows
 from rlclinic.readers.tabular import sheets
 from rlclinic.readers.tabular.records import holds_answers, refuse, trains
-from rlclinic.readers.tabular.sheets import Columns, Gathered, Summaries
+from rlclinic.readers.tabular.sheets import Columns, LongTable, Summaries
 from rlclinic.readers.tokens import metric_like, number
 
 PARQUET = b"PAR1"
@@ -31,6 +31,10 @@ TOGETHER = 8_192
 """Rows decoded at a time (ours: 4 MiB of 60 metrics)."""
 MOST_VALUES = 32_000_000
 """Most values kept of one file (ours: 250 MiB; 500,000 rows of 60 metrics)."""
+MOST_ROWS = 5_000_000
+"""Most rows read of one file (ours: equal rows take no place in a file, and 100 bytes each in memory)."""
+TEXTS = 128 << 20
+"""Most bytes that the texts of one column and row group may have; a column with more is left out (ours)."""
 UNPACKED = 1 << 30
 """Most bytes that the columns of one row group may unpack to, as the file itself states (ours)."""
 TEXT = 500
@@ -95,7 +99,7 @@ def _open(stream: IO[bytes], path: str, stack: ExitStack) -> _File:
     raise CannotRead(
         "a package that reads Parquet (pyarrow, polars or duckdb)",
         f"{path}: a Parquet file, and none of them is installed",
-        hint="pip install 'rlclinic[parquet]', or give the metrics as CSV or JSON lines",
+        hint="pip install pyarrow, or give the metrics as CSV or JSON lines",
     )
 
 
@@ -104,6 +108,16 @@ def _by_pyarrow(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
     types = arrow.types
     file = stack.enter_context(module.ParquetFile(stream, pre_buffer=False))
     schema = file.schema_arrow
+    heavy: set[str] = set()
+    for group in range(file.metadata.num_row_groups):
+        held = file.metadata.row_group(group)
+        chunks = [held.column(at) for at in range(held.num_columns)]
+        heavy |= {c.path_in_schema for c in chunks if c.total_uncompressed_size > TEXTS}
+    # One text for many rows stays one: a page of it may stand for thousands of times its size.
+    texts = [f.name for f in schema if types.is_string(f.type) or types.is_large_string(f.type)]
+    if texts:
+        stream.seek(0)
+        file = stack.enter_context(module.ParquetFile(stream, pre_buffer=False, read_dictionary=texts))
 
     def kind(held: Any) -> Kind:
         if types.is_dictionary(held):
@@ -125,12 +139,18 @@ def _by_pyarrow(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
             yield [_arrow_cells(batch.column(batch.schema.get_field_index(name)), arrow) for name in names]
 
     kinds = {field.name: kind(field.type) for field in schema}
+    kinds |= {name: "nested" for name, one in kinds.items() if one == "text" and name in heavy}
     pandas = b"pandas" in (schema.metadata or {})
     return _File(kinds, file.metadata.num_rows, pandas, parts)
 
 
 def _arrow_cells(column: Any, arrow: Any) -> _Cells:
     if arrow.types.is_dictionary(column.type):
+        kind = column.type.value_type
+        if arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
+            words = [_cut(one.as_py()) for one in column.dictionary]
+            texts = [None if at is None else words[at] for at in column.indices.to_pylist()]
+            return _Cells(np.array([one is not None for one in texts], dtype=bool), np.empty(0), texts)
         column = column.dictionary_decode()
     begin, end = column.offset, column.offset + len(column)
     bits = column.buffers()[0]  # read as they lie: to_numpy() would import pandas where it is installed
@@ -140,12 +160,16 @@ def _arrow_cells(column: Any, arrow: Any) -> _Cells:
         else np.unpackbits(np.frombuffer(bits, dtype=np.uint8), count=end, bitorder="little")[begin:].astype(bool)
     )
     if arrow.types.is_string(column.type) or arrow.types.is_large_string(column.type):
-        return _Cells(there, np.empty(0), [None if text is None else text[:TEXT] for text in column.to_pylist()])
+        return _Cells(there, np.empty(0), [_cut(one.as_py()) for one in column])
     if arrow.types.is_boolean(column.type):
         column = column.cast(arrow.int8())
     column = column.cast(arrow.float64(), safe=False)
     begin, end = column.offset, column.offset + len(column)
     return _Cells(there, np.frombuffer(column.buffers()[1], dtype=np.float64)[begin:end])
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:TEXT]
 
 
 def _by_polars(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
@@ -232,13 +256,13 @@ def _read(file: _File, path: str, run: str | None) -> Log:
         raise refuse(path, f"a Parquet file of {file.rows} rows without a number", "give the log of the run")
     columns = sheets.understood(header, path, run)
     said: list[Warn] = []
-    many = max(1, MOST_VALUES // min(len(header), KEY_COUNT))
+    many = min(MOST_ROWS, max(1, MOST_VALUES // min(len(header), KEY_COUNT)))
     if file.rows > many:
         said.append(Warn("too_many_values", f"only the first {many} of {file.rows} rows were read"))
     if columns.value is not None:
-        gathered = Gathered(columns)
-        _take_lines(file, header, columns, gathered, many)
-        taken = gathered.rows(path, run, said)
+        lines = LongTable(columns)
+        _take_lines(file, header, columns, lines, many)
+        taken = lines.rows(path, run, said)
         log = _finished(file, taken.rows, path, taken.label, said, taken.seams)
         return replace(log, config=taken.settings)
     table = _Wide(header, columns, file)
@@ -252,7 +276,7 @@ def _read(file: _File, path: str, run: str | None) -> Log:
     return _finished(file, table.rows, path, label, said, None)
 
 
-def _take_lines(file: _File, header: Sequence[str], columns: Columns, gathered: Gathered, many: int) -> None:
+def _take_lines(file: _File, header: Sequence[str], columns: Columns, lines: LongTable, many: int) -> None:
     used = [
         at
         for at in (columns.key, columns.value, columns.step, columns.run, columns.run_id, columns.time)
@@ -268,7 +292,7 @@ def _take_lines(file: _File, header: Sequence[str], columns: Columns, gathered: 
                 continue
             for at in used:
                 line[at] = held[at][place]
-            gathered.take(line, value)
+            lines.take(line, value)
         done += len(values)
         if done >= many:
             return

@@ -32,6 +32,15 @@ MOST_KINDS = 10_000
 RESCUED = 1_000_000
 """Longest line in characters that is looked through when it is no JSON (ours)."""
 
+NEAR = 8_192
+"""Characters within which a record of a joined line mostly ends (ours: 200 metrics)."""
+OBJECTS = 2_000_000
+"""Most objects, and most lists, of a document that is decoded as a whole (ours: 64 to 230 bytes each)."""
+SHORT = 100_000
+"""Longest row in characters of a list that is too long to be decoded as a whole (ours)."""
+NUMBERS = 24_000_000
+"""Most commas in such a document (ours: one a number, of 32 bytes)."""
+
 _ROLLOUT_KEYS = frozenset(
     [
         "prompt",
@@ -124,6 +133,9 @@ def _decoded(lines: Iterable[tuple[str, bool]], tally: _Tally) -> Iterator[tuple
     for line, _ in lines:
         if not line or line.isspace():
             continue
+        if len(line) > OBJECTS and max(line.count("{"), line.count("[")) > OBJECTS:
+            tally.broken += 1
+            continue
         count += 1
         tally.tight |= count == 1 and line[:8] == '{"step":' and line[8:9] != " "
         block.append(line)
@@ -167,7 +179,6 @@ def _block(
 def _rescued(line: str, tally: _Tally) -> Iterator[tuple[Mapping[str, object], bool]]:
     """The records of a line that is no JSON value: joined ones, printed Python, and the whole values of a cut one."""
     text = with_json_words(line)
-    decode = json.JSONDecoder().raw_decode
     place = 0
     while True:
         gap = _BETWEEN.match(text, place)
@@ -176,7 +187,7 @@ def _rescued(line: str, tally: _Tally) -> Iterator[tuple[Mapping[str, object], b
             tally.cut = False
             return
         try:
-            record, place = decode(text, place)
+            record, place = _record_at(text, place)
         except (ValueError, RecursionError):
             found = scan(text, place + 1) if text[place] == "{" and len(text) - place < RESCUED else None
             if found is not None and found.state == "closed":
@@ -192,6 +203,21 @@ def _rescued(line: str, tally: _Tally) -> Iterator[tuple[Mapping[str, object], b
             break
         yield record, True
     tally.broken += 1
+
+
+def _record_at(text: str, place: int) -> tuple[object, int]:
+    """The JSON value at ``place`` and where it ends, as ``raw_decode``, whose error counts all lines before it."""
+    decode = json.JSONDecoder().raw_decode
+    if len(text) - place > NEAR:
+        try:
+            record, end = decode(text[place : place + NEAR])
+        except json.JSONDecodeError as error:
+            if error.pos < NEAR - 20 and not error.msg.startswith("Unterminated"):
+                raise
+        else:
+            if isinstance(record, dict):
+                return record, place + end
+    return decode(text, place)
 
 
 def with_json_words(text: str) -> str:
@@ -321,6 +347,12 @@ def read_document(text: str, path: str, said: Iterable[Warn] = (), *, run: str |
     begin = len(text) - len(text.lstrip())
     warnings = list(said)
     rows = Rows()
+    # Counted before anything is built of them, which takes up to a hundred times the text.
+    if text.count("[") > OBJECTS or (text.count("{") > OBJECTS and not _flat_rows(text, begin)):
+        what = f"a JSON document of over {OBJECTS} objects or lists within others"
+        raise refuse(path, what, "give the metrics as JSON lines")
+    if text.count(",") > NUMBERS and not _flat_rows(text, begin):
+        raise refuse(path, f"a JSON document of over {NUMBERS} values", "give the metrics as JSON lines")
     histories = [found for found, _ in zip(re.finditer(_HISTORY, text), range(2), strict=False)]
     if len(histories) > 1 and (one := _of_runs(text, path, warnings, run)) is not None:
         return one
@@ -363,6 +395,22 @@ def read_document(text: str, path: str, said: Iterable[Warn] = (), *, run: str |
         warnings.append(Warn("summary_only", "only the last value of each metric is known"))
         return rows.finish(path=path, format="summary", warnings=warnings)
     raise refuse(path, "a configuration, not metrics", "give the log of the run, and this file as its configuration")
+
+
+def _flat_rows(text: str, begin: int) -> bool:
+    """True for a list of short rows without anything in them, which are decoded one by one however many there are."""
+    if text[begin : begin + 1] != "[":
+        found = re.search(_HISTORY, text[begin : begin + 100_000])
+        if found is None:
+            return False
+        begin += found.end()
+    most, place = 0, begin
+    while (end := text.find("}", place)) >= 0:
+        most = max(most, end - place)
+        if most > SHORT or text.count("{", place, end) > 1:
+            return False
+        place = end + 1
+    return True
 
 
 def _points(text: str, path: str, said: list[Warn]) -> Log:

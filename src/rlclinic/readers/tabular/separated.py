@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePath
@@ -16,13 +17,15 @@ from rlclinic.readers.owners import Owners, of_one_run
 from rlclinic.readers.rows import Inferred, Log, Nonfinite, Rows
 from rlclinic.readers.tabular import sheets
 from rlclinic.readers.tabular.records import refuse, trains
-from rlclinic.readers.tabular.sheets import Columns, Gathered, Summaries
+from rlclinic.readers.tabular.sheets import Columns, LongTable, Summaries
 from rlclinic.readers.tokens import Commas, Printed, metric_like, number
 
 SAMPLED = 500
 """Rows of a table from which its printed decimals are known (ours); later rows are read faster."""
 TOGETHER = 2_000
 """Lines of a table that are read at once (ours: 1 MB of 60 metrics)."""
+SPANNED = 5
+"""Lines within one quoted cell that have all cells themselves, from which its quote counts as broken (ours)."""
 _NOTHING = -2.718281828459e-289
 """Stands for an empty cell where many are read at once; no log holds this number."""
 
@@ -73,6 +76,10 @@ def _split(line: str, mark: str) -> list[str]:
         return []
 
 
+class _OpenQuote(Exception):
+    """A quote opens a cell that does not end where its row does."""
+
+
 def read_csv(
     lines: Iterable[tuple[str, bool]], path: str, mark: str, said: Iterable[Warn] = (), *, run: str | None = None
 ) -> Log:
@@ -82,11 +89,14 @@ def read_csv(
     """
     warnings = list(said)
     source = iter(lines)
+    pending: list[tuple[str, bool]] = []
+    width = 0
     sheet: _Wide | _Long | None = None
     ended = whole = True
 
     def text() -> Iterator[str]:
         nonlocal ended, whole
+        rows = 0
         while True:
             # Between two records many lines may be read at once, within a quoted cell that spans lines not.
             many = TOGETHER if whole and isinstance(sheet, _Wide) and sheet.quick else 1
@@ -97,10 +107,19 @@ def read_csv(
             elif not block:
                 following = next(source, None)
                 if following is None:
+                    if len(pending) > 1:
+                        raise _OpenQuote
                     return
                 block = [following]
-            for line, ended in block:  # noqa: B007
+            for place, (line, ended) in enumerate(block):
                 if line.strip():
+                    rows = 0 if whole else rows + (line.count(mark) == width - 1)
+                    if whole:
+                        pending.clear()
+                    pending.append((line, ended))
+                    if rows >= SPANNED and width:
+                        pending.extend(block[place + 1 :])
+                        raise _OpenQuote
                     whole = False
                     yield line + "\n"
 
@@ -113,22 +132,37 @@ def read_csv(
     columns = sheets.understood(header, path, run)
     sheet = (_Long if columns.value is not None else _Wide)(columns, header, mark)
     width = len(header)
-    broken = 0
-    try:
-        for cells in table:
-            whole = True
-            if not ended and len(cells) <= width:
-                says = "the last line does not end; its last cell may be incomplete and is left out"
-                warnings.append(Warn("cut_text", says))
-                cells = [*cells[:-1], *[""] * (width - len(cells) + 1)]
-            if len(cells) == width:
-                sheet.take(cells)
-            else:
-                broken += 1
-    except csv.Error:
-        broken += 1
+    broken = quotes = 0
+    whole = True
+    while True:
+        try:
+            cells = next(table)
+        except StopIteration:
+            break
+        except (csv.Error, _OpenQuote) as error:
+            # The line at which the cell begins is read without quotes, those after it once more.
+            (line, ended), *after = pending or [("", True)]
+            pending.clear()
+            source = itertools.chain(after, source)
+            table, whole = csv.reader(text(), delimiter=mark), True
+            quotes += isinstance(error, _OpenQuote)
+            cells = [] if "\0" in line or isinstance(error, csv.Error) else line.split(mark)
+        whole = True
+        if not ended and len(cells) <= width:
+            says = "the last line does not end; its last cell may be incomplete and is left out"
+            warnings.append(Warn("cut_text", says))
+            cells = [*cells[:-1], *[""] * (width - len(cells) + 1)]
+        if len(cells) == width:
+            sheet.take(cells)
+        else:
+            broken += 1
     if broken:
         warnings.append(Warn("broken_lines", f"{broken} lines do not have {width} cells; skipped"))
+    if quotes:
+        warnings.append(Warn("broken_lines", f"{quotes} lines open a quote that nothing closes; it was left out"))
+    if twice := sorted(name for name, count in Counter(columns.metrics.values()).items() if count > 1):
+        says = f"several columns are called {', '.join(twice[:3])[:200]}; the last of them is read"
+        warnings.append(Warn("broken_lines", says))
     return sheet.log(path, run, warnings, broken)
 
 
@@ -189,7 +223,7 @@ class _Wide:
     @property
     def quick(self) -> bool:
         """True when lines may be read many at a time: what commas and words mean is known by now."""
-        return self._settled and not self._columns.bounds and not self._lists.possible
+        return self._settled and not self._columns.bounds and not self._lists.possible and not self._commas.pointed
 
     def take_lines(self, lines: list[str], mark: str) -> bool:
         """Take many lines of plain numbers and words at once; False, and none taken, where one of them is anything else."""
@@ -200,6 +234,8 @@ class _Wide:
                 return False
             lines = [line.replace('"', "") for line in lines]
         if any(line.count(mark) != width - 1 for line in lines):
+            return False
+        if "_" in text and re.search(r"\d_\d", text):
             return False
         plain = [at for at in self._names if at not in self._texts]
         filled = [_filled(line, mark) for line in lines] if mark + mark in text or '"' in text else lines
@@ -264,6 +300,10 @@ class _Wide:
     def _quick(self, cells: list[str]) -> None:
         """As ``_slow`` for plain numbers, whose decimals are known by now."""
         texts = self._texts
+        spelled = "".join([cells[at] for at in self._names if at not in texts])
+        if self._commas.pointed or "_" in spelled or not spelled.isascii():  # which float() takes for digits
+            self._slow(cells)
+            return
         try:
             row: dict[str, object] = {
                 name: float(cells[at]) for at, name in self._names.items() if cells[at] and at not in texts
@@ -294,7 +334,7 @@ class _Long:
         self._columns = columns
         self._width = len(header)
         self._commas = Commas(decimal=None if mark == "," else True)
-        self._gathered = Gathered(columns)
+        self._long = LongTable(columns)
         self._first: list[list[str]] = []
         self._settled = False
 
@@ -315,12 +355,12 @@ class _Long:
     def _place(self, cells: list[str]) -> None:
         token = _cell(cells[self._columns.value or 0], self._commas)
         if token is not None:
-            self._gathered.take(cells, token)
+            self._long.take(cells, token)
 
     def log(self, path: str, run: str | None, warnings: list[Warn], broken: int) -> Log:
         """The run that is meant, one row for each step; raises CannotRead when there are several, or no metric."""
         self._settle()
-        taken = self._gathered.rows(path, run, warnings)
+        taken = self._long.rows(path, run, warnings)
         if self._columns.form == "lone" and taken.rows.rows and not trains(taken.rows):
             what = f"a table of one metric, which its name {PurePath(path).stem!r} does not tell"
             raise refuse(path, what, "name the file after the metric (reward.csv), as TensorBoard does")

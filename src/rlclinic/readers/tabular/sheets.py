@@ -258,7 +258,7 @@ class Taken:
     settings: Mapping[str, object]
 
 
-class Gathered:
+class LongTable:
     """A table with one value a line: the values of every run, by key and step, in the order of writing."""
 
     def __init__(self, columns: Columns) -> None:

@@ -87,7 +87,7 @@ def _inferred(rows: Rows, gaps: Mapping[int, list[int]], held: list[int], spacin
     epoch = np.full(count, np.nan)
     if (logged := series.get("epoch")) is not None:
         epoch[logged.rows] = logged.values
-    aside = np.zeros(count, dtype=bool)
+    aside = rows.others
     aside[evaluated(series, count)] = True
     trained = np.flatnonzero(~aside)
     low, high = _bounds(gaps, count)

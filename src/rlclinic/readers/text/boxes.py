@@ -12,7 +12,7 @@ CELL = 2_000
 """Longest cell in characters (ours)."""
 
 _TOP, _TOP_END = "╒┌╭┏╔", "╕┐╮┓╗"
-_BOTTOM, _BOTTOM_END = "╘└╰┗╚", "╛┘╯┛╝"
+_BOTTOM = "╘└╰┗╚"
 _MIDDLE = "├╞┡┢┠╟╠┣"
 _BETWEEN = str.maketrans(dict.fromkeys("╤┬┳╦╥", "+"))
 _RULES = frozenset("─━═╌┄┈ ┼╪╋╇╈╀╁╂┿╫╬┴╧┻╩┬╤┳╦╡┤┨┩┪╢╣┫╇")

@@ -15,6 +15,7 @@ from rlclinic.readers.text.gather import Counters, Gathered
 from rlclinic.readers.text.layouts import Layouts
 from rlclinic.readers.text.literal import PAIRS, Scan, scan
 from rlclinic.readers.text.postfix import Postfixes
+from rlclinic.readers.text.strays import Strays
 from rlclinic.readers.text.verl import StepLines
 from rlclinic.readers.tokens import Printed, metric_like, number
 
@@ -112,7 +113,7 @@ class Console:
         self.warned: dict[str, Warn] = {}
         self.text_lines = 0
         self.cut = False
-        self._style = ""
+        self._style = self._stated_style = ""
         self._open: list[str] = []
         self._open_label: tuple[str, float] | None = None
         self._open_source = ""
@@ -128,6 +129,8 @@ class Console:
         self._depth = 0
         self._next_scan = 0
         self._verl = StepLines()
+        self._strays = Strays()
+        self._stated = 0
         self.bars = Bars()
         self._postfixes = Postfixes()
         self._summary: dict[str, object] = {}
@@ -301,6 +304,8 @@ class Console:
         self.cut |= not whole
         if label is None:
             if self.rows.add(pairs, None, whole):
+                if whole:
+                    self._strays.note(pairs, self.rows.rows - 1)
                 self._went_on("dict")
         elif label[0] == "final":
             if not self._verl.keys.issuperset(pairs) and self.rows.add(pairs, label[1], whole):
@@ -321,10 +326,12 @@ class Console:
             self.rows.add(row, None, whole)
         else:
             self._gathered.add(row, step, whole)
+            self._stated += 1
         self._went_on(style)
 
     def _went_on(self, style: str) -> None:
         self._style = self._style or style
+        self._stated_style = self._stated_style or (style if self._stated else "")
         self._found = True
         self.told.went_on()
 
@@ -336,6 +343,7 @@ class Console:
         if line.doubled:
             self._warn("duplicate_key", "a key is printed twice in one line; the first value counts")
         if self.rows.add_printed(line.row, line.step, whole=not cut):
+            self._stated += 1
             self._went_on("verl")
 
     # Everything that is not a dictionary
@@ -407,6 +415,9 @@ class Console:
         self._layouts.close()
         self._counters.flush()
         self._gathered.flush()
+        self._strays.leave_out(self.rows, self._stated)
+        if self._strays.all_out and self._style == "dict":
+            self._style = self._stated_style or self._style
         if not self.rows.rows:
             self._fall_back()
             self.text_lines *= not self.rows.rows
@@ -444,6 +455,12 @@ class Console:
     def _say(self) -> None:
         if self._style in _SUBSETS:
             self._warn("printed_subset", f"this text shows only some of the metrics; {_SUBSETS[self._style]} holds all")
+        if self._strays.left_out:
+            says = (
+                f"{self._strays.left_out} printed dictionaries lack the trainer's epoch or step and are no rows of its log; "
+                f"they are left out, as {self._strays.example}"
+            )
+            self._warn("stray_dictionaries", says)
         if self._gathered.repeated:
             says = f"{self._gathered.repeated} values are printed again for the same step; the last one of each counts"
             self._warn("duplicated_steps", says)

@@ -9,6 +9,8 @@ from rlclinic.readers.text.literal import PAIRS
 from rlclinic.readers.tokens import decimals, number
 
 _BEGIN = re.compile(r"\bstep:(-?\d{1,12})\s+-\s+")
+_LEAD = r"(?i)\s*|.*(?:%\||\b(?:info|warning|debug|error)\b|\d\d:\d\d).*|\W{0,8}[\w.-]{0,40}\s?pid=\d+.*"
+"""What stands before a line of the trainer itself: nothing, a progress bar, the prefix of a logger or a process."""
 _CONTINUES = r"[\w/@.%()+:-]{0,200}(?:\s-\s[^:\n]{1,200}:[^\s:]{1,100}){1,2000}(?:\s-\s?)?[^\s]{0,200}\s*"
 _FRAGMENT = r"[\w/@.:+()-]{1,200}"
 _SCALED = r"(.{1,190})\((\d(?:\.\d{1,6})?e[+-]?\d{1,3})\)"
@@ -33,16 +35,21 @@ class StepLines:
         self.keys: frozenset[str] = frozenset()
         """The keys of the last line."""
         self._pieces: list[str] = []
+        self._led = False
 
     def begins(self, text: str) -> bool:
         """True when a line begins in this text."""
         return "step:" in text and _BEGIN.search(text) is not None
 
     def begin(self, text: str) -> bool:
-        """Take a text in which a line begins; False for any other."""
+        """Take a text in which a line begins; False for any other, as one quoted in prose where others stand alone."""
         found = _BEGIN.search(text) if "step:" in text else None
         if found is None:
             return False
+        led = re.fullmatch(_LEAD, text[: found.start()][-200:]) is not None
+        if self._led and not led:
+            return False
+        self._led |= led
         self.step = float(found[1])
         self._pieces = [text[found.end() :]]
         return True
