@@ -1091,3 +1091,21 @@ def test_corpus(part: str) -> None:
             if log.rows and n_steps > 1 and log.step_source != "_step":  # a tracker counts its own calls
                 assert abs(np.nanmax(log.steps) - n_steps) <= max(2, 0.05 * n_steps), path
     assert [one.parent.name for one in unread] == (["case_057"] if part == "casebook" else [])
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("form", ["jsonl", "csv", "console"])
+def test_a_hole_of_zero_bytes_costs_only_the_rows_beside_it(form: str, torn: bool) -> None:
+    rows = [{"step": k, "reward": k + 0.125, "loss": 0.5} for k in range(1, 41)]
+    if form == "csv":
+        lines = [f"{row['step']},{row['reward']},0.5\n" for row in rows]
+    else:
+        lines = [f"{json.dumps(row) if form == 'jsonl' else row}\n" for row in rows]
+    head = "step,reward,loss\n" if form == "csv" else ""
+    before, after = head + "".join(lines[:20]), "".join(lines[20:])
+    if torn:
+        before, after = before[:-5], after[5:]
+    log = read(before.encode() + b"\0" * 4096 + after.encode())
+    assert log.rows >= 38
+    assert (values(log, "reward") - log.steps == 0.125).all()
+    assert any(w.code == "holes" for w in log.warnings)

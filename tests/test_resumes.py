@@ -137,3 +137,47 @@ def test_event_files_given_one_by_one_are_one_run(tmp_path: Path) -> None:
     b = events(tmp_path, rows(first=51, last=80, seed=2), 1_700_100_000)
     run = read([b, a])
     assert rewards(run) == pytest.approx(expected(rows(last=50, seed=1) + rows(first=51, last=80, seed=2)), abs=1e-6)
+
+
+@given(cut=st.integers(12, 60), back=st.integers(2, 10), every=st.integers(1, 10), offset=st.integers(0, 9))
+def test_the_last_branch_counts_at_any_interval_and_offset(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, back: int, every: int, offset: int
+) -> None:
+    old = [dict(row, step=row["step"] * every) for row in rows(last=cut, seed=1)]
+    start = (cut - back) * every + offset % every
+    new = [dict(row, step=start + k * every) for k, row in enumerate(rows(last=40, seed=2))]
+    run = read([jsonl(tmp_path_factory.mktemp("cut") / "metrics.jsonl", old + new)])
+    assert rewards(run) == expected([row for row in old if row["step"] < start] + new)
+    assert list(run.seams) == [start]
+
+
+@given(late=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 59)), min_size=1, max_size=8))
+def test_late_evaluations_change_no_training_value(
+    tmp_path_factory: pytest.TempPathFactory, late: list[tuple[int, int]]
+) -> None:
+    whole = rows(last=60)
+    told = list(whole)
+    for place, behind in late:
+        told.insert(place, {"eval_reward": 0.5, "step": max(1, place - behind)})
+    run = read([jsonl(tmp_path_factory.mktemp("late") / "metrics.jsonl", told)])
+    assert rewards(run) == expected(whole)
+    assert not run.seams
+
+
+@given(places=st.lists(st.integers(1, 19), min_size=1, max_size=3, unique=True))
+def test_neighbours_that_changed_places_are_sorted(tmp_path_factory: pytest.TempPathFactory, places: list[int]) -> None:
+    told = rows(last=60)
+    for at in (3 * place for place in places):
+        told[at], told[at + 1] = told[at + 1], told[at]
+    run = read([jsonl(tmp_path_factory.mktemp("swapped") / "metrics.jsonl", told)])
+    assert rewards(run) == expected(rows(last=60))
+    assert "out of order" in said(run)
+    assert not run.seams
+
+
+def test_one_late_row_takes_nothing_back(tmp_path: Path) -> None:
+    whole = rows(last=50)
+    late = dict(rows(last=12, seed=3)[-1])
+    run = read([jsonl(tmp_path / "metrics.jsonl", [*whole[:30], late, *whole[30:]])])
+    assert rewards(run) == expected(whole)
+    assert "out of order" in said(run)

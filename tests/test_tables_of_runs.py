@@ -518,7 +518,7 @@ def test_pandas_drops_nan(package: str, tmp_path: Path) -> None:
 
 def test_parquet_without_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "PACKAGES", ())
-    with pytest.raises(CannotRead, match=r"pip install 'rlclinic\[parquet\]'"):
+    with pytest.raises(CannotRead, match="pip install pyarrow"):
         read_log(None, b"PAR1" + bytes(100), name="a.parquet")
 
 

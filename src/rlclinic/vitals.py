@@ -399,3 +399,8 @@ def _weighted(run: Run) -> dict[str, Component]:
         name: replace(part, weight=float(round(w, 4)) if v else None)
         for (name, part), w, v in zip(parts.items(), weights, varies, strict=True)
     }
+
+
+def evaluates(run: Run) -> bool:
+    """Whether the trainer can measure a held-out score at all, as far as its table says."""
+    return not names.remedy("eval_frequency", run.framework).unavailable

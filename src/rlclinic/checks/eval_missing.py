@@ -11,7 +11,7 @@ not touch can tell.
 A short test run, or evaluation done elsewhere: give that log together with this one.
 """
 
-from rlclinic import names
+from rlclinic import vitals
 from rlclinic.checks.form import Answer, Limits, NotApplicable, check
 from rlclinic.checks.readings import bought, now
 from rlclinic.model import Evidence, Finding, Run, Severity
@@ -49,7 +49,7 @@ def _asked(run: Run, limits: Limits) -> str:
     """The configured interval that has passed without an evaluation, in words; TRL and its kin evaluate by strategy only."""
     knob, every, strategy = run.knobs.get("eval_every"), run.number("eval_every") or 0.0, run.knob("eval_strategy")
     kin = run.framework is not None and run.framework.name in ("trl", "unsloth", "ms_swift")
-    if names.remedy("eval_frequency", run.framework).unavailable:
+    if not vitals.evaluates(run):
         return ""  # the trainer takes no evaluation data, whatever is set
     if knob is None or knob.origin == "default" or every <= 0 or strategy == "no" or (kin and strategy != "steps"):
         return ""

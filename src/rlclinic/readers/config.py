@@ -58,7 +58,10 @@ _LIBRARIES = (
 _RELEASE = r"v?(\d{1,4}\.\d{1,4}(?:\.[\w+]{1,20}){0,4})"
 _PINNED = rf"(?i)(?<![\w/.-])({_LIBRARIES})\s{{0,3}}(?:==|@ ?v|version\s?[:=]?\s?|[:=]\s?)\s?{_RELEASE}"
 _LISTED = rf"(?im)(?:^|[,;(=|\[]\s{{0,3}})({_LIBRARIES})[ -]{_RELEASE}(?=$|[\s,;:)|.\]])"
-_PROGRAM = r"\b(openrlhf|verl|llamafactory|slime|areal|nemo_rl|skyrl|rllm)\.(?:cli|trainer|launcher|train)\b(?=[.\w ]{0,80}(?:\s--|\s[\w.]{1,80}=))"
+_PROGRAM = (
+    r"\b(openrlhf|verl|llamafactory|slime|areal|nemo_rl|skyrl|rllm)\.(?:cli|trainer|launcher|train)\b"
+    r"(?=[.\w ]{0,80}(?:\s--|\s[\w.]{1,80}=))"
+)
 """A trainer's module in the command that starts it, with the settings behind it."""
 _PLANNED = r"(?:Total steps|total_training_steps|Total optimization steps|max_steps)\s{0,3}[=:]\s{0,3}([\d,]{1,12})\b"
 _RAISED = r"(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Za-z_]\w{0,80}(?:Error|Exception|Interrupt|Exit|Failure)\b.{0,400}"

@@ -43,6 +43,9 @@ STREAM_LIMIT = 512 << 20
 """Most bytes read from a pipe, which may never end (ours: twice the longest document)."""
 ARCHIVES = 2
 """Deepest nesting of archives (ours: a compressed log in a ZIP file)."""
+HOLE = 256
+"""Fewest NUL bytes in a row that are a hole in a text (ours: a power cut leaves whole sectors, of 512 bytes or more)."""
+_HOLE = rf"\0{{{HOLE},}}"
 NOISE = 0.02
 """Share of control characters from which content is no text (ours: compressed data has about 10 %, logs none)."""
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\f\b\x1b")) + b"\x7f"
@@ -121,7 +124,7 @@ def _read(stream: IO[bytes], label: str, run: str | None = None, depth: int = 0)
         return read_zip(stream, label, run, lambda inner, name: _read(inner, name, run, depth + 1))
     _refuse_binary(head, label)
     encoding = _encoding(head)
-    sample = head.decode(encoding, errors="replace").lstrip("\ufeff")
+    sample = re.sub(_HOLE, "", head.decode(encoding, errors="replace")).lstrip("\ufeff")
     stream.seek(0)
     newline = "\n"
     if "\n" not in sample and "\r" in sample.strip("\r"):
@@ -184,6 +187,7 @@ def _refuse_binary(head: bytes, label: str) -> None:
         raise CannotRead("a log", f"{label}: a tar archive, recognised but not read", hint=folder)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _wide(head) is not None:
         return
+    head = re.sub(_HOLE.encode(), b"", head)
     if len(head) - len(head.translate(None, _CONTROLS)) > max(3, NOISE * len(head)):
         raise CannotRead(
             "a log in text form",
@@ -264,8 +268,16 @@ def _single(first: str) -> bool:
 
 def _lines(text: TextIO, limit: int, said: list[Warn]) -> Iterator[tuple[str, bool]]:
     """(line without its newline, whether it ended) for every line of at most ``limit`` characters."""
-    skipped = 0
+    skipped = holes = 0
     while line := text.readline(limit):
+        if "\0" in line and len(pieces := re.split(_HOLE, line)) > 1:
+            holes += len(pieces) - 1
+            # What touches a hole may be half a row, except a record that shows its end and one that shows its beginning.
+            if pieces[0].endswith("}"):
+                yield pieces[0], True
+            line = pieces[-1] if pieces[-1].startswith("{") else ""
+            if not line:
+                continue
         if line[-1] in "\r\n":
             yield line.rstrip("\r\n"), True
             continue
@@ -275,5 +287,8 @@ def _lines(text: TextIO, limit: int, said: list[Warn]) -> Iterator[tuple[str, bo
         skipped += 1
         while (more := text.readline(limit)) and more[-1] not in "\r\n":
             pass
+    if holes:
+        says = f"{holes} stretches of NUL bytes, as a power cut leaves, are skipped; rows of the log may be lost there"
+        said.append(Warn("holes", says))
     if skipped:
         said.append(Warn("long_lines", f"{skipped} lines over {limit >> 20} MiB were skipped"))

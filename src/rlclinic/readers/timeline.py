@@ -12,13 +12,20 @@ from numpy.typing import NDArray
 from rlclinic import names
 from rlclinic.errors import BadRequest, nearest
 from rlclinic.model import Floats, Warn
-from rlclinic.readers.axis import starts_late
+from rlclinic.readers.axis import evaluated, starts_late
 from rlclinic.readers.log import Log, Series
 
 Mask: TypeAlias = NDArray[np.bool_]
 
 FEW = 0.05
 """Distinct steps per row below which the steps say nothing (ours: loggers write up to five rows a step, not twenty)."""
+
+
+CLOSE = 1.5
+"""Usual distances within which a row follows another (ours)."""
+
+BRIEF = 3
+"""Steps up to which rows that went back may be neighbours that changed places (ours)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +86,7 @@ def _restepped(log: Log, key: str) -> Log:
 def timeline(log: Log) -> Timeline:
     """The step of every row that counts.
 
-    A step that goes back and repeats steps already seen is a resume: earlier rows at or beyond it belong to an
+    Training that goes back and goes on from there is a resume: earlier rows at or beyond its step belong to an
     abandoned branch. A start from scratch continues the count instead, so that both attempts stay visible. Rows that
     are merely out of order are sorted, and a step that never moves is no step.
     """
@@ -94,13 +101,76 @@ def timeline(log: Log) -> Timeline:
     if log.rows >= 10 and distinct <= max(1, FEW * usual):
         says = f"{log.rows} rows carry only {distinct} different steps; rows are counted instead"
         return Timeline(np.arange(1.0, log.rows + 1), {}, None, (Warn("steps_do_not_move", says),))
-    swapped = int((np.diff(steps[known]) < 0).sum())
-    repeated = int(known.sum()) - distinct
-    # A restart goes back once and repeats a stretch; disorder goes back often and repeats next to nothing.
-    if repeated == 0 or (swapped > 3 and repeated <= FEW * log.rows):
-        says = f"steps are out of order in {swapped} places; rows are sorted by step"
-        return Timeline(steps, {}, None, (Warn("out_of_order", says),)) if swapped else _attempts(log, steps, ())
-    return _attempts(log, steps, ())
+    began, late = _restarts(log, steps)
+    behind = int((np.diff(steps[known]) < 0).sum()) - len(began)
+    steps[_told_before(log, steps, late)] = np.nan
+    seams = {row: why for row, why in log.seams.items() if not why.startswith(_WENT_BACK)}
+    for row, why in began.items():
+        seams.setdefault(row, log.seams.get(row, why))
+    says = f"steps are out of order in {behind} places; rows are put at their step"
+    return _attempts(replace(log, seams=seams), steps, (Warn("out_of_order", says),) if behind > 0 else ())
+
+
+def _restarts(log: Log, steps: Floats) -> tuple[dict[int, str], list[int]]:
+    """The rows at which training goes back and goes on from there, and why; and the training rows that are late.
+
+    Late rows are followed by the old place and not by the step after theirs. Rows of evaluations and of a summary
+    restart nothing.
+    """
+    trained = np.flatnonzero(_training(log) & np.isfinite(steps))
+    if not len(trained):
+        return {}, []
+    heads = np.concatenate([[0], np.flatnonzero(np.diff(steps[trained])) + 1])
+    ends = np.append(heads[1:], len(trained))
+    t = steps[trained[heads]]
+    up = np.diff(t)
+    usual = float(np.median(up[up > 0])) if bool((up > 0).any()) else 1.0
+    began: dict[int, str] = {}
+    late: list[int] = []
+    reached, at = -np.inf, 0
+    while at < len(t):
+        if t[at] >= reached:
+            reached, at = float(t[at]), at + 1
+            continue
+        if at + 1 < len(t) and 0 < t[at + 1] - t[at] <= CLOSE * usual:
+            out = at + 1
+            while out < len(t) and t[out] <= reached:
+                out += 1
+            gap = float(t[out] - t[out - 1]) if out < len(t) else 0.0
+            if gap <= CLOSE * usual or (out - at > BRIEF and gap <= 2 * CLOSE * usual):
+                began[int(trained[heads[at]])] = f"{_WENT_BACK} from {reached:g} to {t[at]:g}"
+                reached, at = float(t[at]), at + 1
+                continue
+        else:
+            out = at + 1
+        late.extend(trained[heads[at] : ends[out - 1]].tolist())
+        at = out
+    return began, late
+
+
+def _training(log: Log) -> Mask:
+    """(rows,) True for rows that hold a key of training which comes more than once; all rows when none does."""
+    own = np.zeros(log.rows, dtype=bool)
+    for one in log.series.values():
+        if len(one.rows) > 1:
+            own[one.rows] = True
+    own[evaluated(log.series, log.rows)] = False
+    return own if own.any() else np.ones(log.rows, dtype=bool)
+
+
+def _told_before(log: Log, steps: Floats, late: list[int]) -> list[int]:
+    """The late rows whose step has a row in its place that holds as many keys: that one counts."""
+    if not late:
+        return []
+    held = np.zeros(log.rows, dtype=np.int64)
+    for one in log.series.values():
+        held[one.rows] += 1
+    in_place = np.ones(log.rows, dtype=bool)
+    in_place[late] = False
+    most: dict[float, int] = {}
+    for row in np.flatnonzero(in_place & np.isfinite(steps)).tolist():
+        most[steps[row]] = max(most.get(steps[row], 0), int(held[row]))
+    return [row for row in late if most.get(steps[row], 0) >= held[row]]
 
 
 def _attempts(log: Log, steps: Floats, warnings: tuple[Warn, ...]) -> Timeline:
@@ -116,7 +186,8 @@ def _attempts(log: Log, steps: Floats, warnings: tuple[Warn, ...]) -> Timeline:
         earlier = np.flatnonzero(np.isfinite(steps[:row]))
         reached = float(steps[earlier].max()) if len(earlier) else at
         goes_back = at <= reached
-        repeats = bool(np.isin(steps[row:][np.isfinite(steps[row:])], steps[earlier]).any())
+        back = why.startswith(_WENT_BACK)
+        repeats = back or bool(np.isin(steps[row:][np.isfinite(steps[row:])], steps[earlier]).any())
         scratch = ("started again" in why or _from_start(log, row)) and (not goes_back or at <= first + 1)
         if goes_back and scratch:
             steps[row:] += reached + 1 - at

@@ -101,7 +101,8 @@ def read_database(stream: IO[bytes], path: str, read: Callable[[Database], Any])
     try:
         with _placed(stream, path) as (file, copied, said), _opened(file, copied) as connection:
             return read(Database(connection, path, said))
-    except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError) as error:
+    except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError, MemoryError) as error:
+        # MemoryError: a damaged page may state a value of gigabytes, for which sqlite3 asks before it looks.
         text = str(error)[:200]
         hint = f"copy it with: sqlite3 {path} '.backup copy.db', or rescue it with: sqlite3 {path} .recover"
         if "interrupted" in text:

@@ -87,7 +87,7 @@ def read_csv(
 
     ``run`` names one of several runs. Raises CannotRead without metrics, and naming the runs when none is chosen.
     """
-    warnings = list(said)
+    warnings: list[Warn] = []
     source = iter(lines)
     pending: list[tuple[str, bool]] = []
     width = 0
@@ -107,7 +107,7 @@ def read_csv(
             elif not block:
                 following = next(source, None)
                 if following is None:
-                    if len(pending) > 1:
+                    if len(pending) > 1 and not whole:
                         raise _OpenQuote
                     return
                 block = [following]
@@ -163,7 +163,7 @@ def read_csv(
     if twice := sorted(name for name, count in Counter(columns.metrics.values()).items() if count > 1):
         says = f"several columns are called {', '.join(twice[:3])[:200]}; the last of them is read"
         warnings.append(Warn("broken_lines", says))
-    return sheet.log(path, run, warnings, broken)
+    return sheet.log(path, run, [*said, *warnings], broken)  # the lines say more while they are read
 
 
 def _finished(
