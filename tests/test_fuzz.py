@@ -10,7 +10,7 @@ import pytest
 from fuzz import SECONDS, trial
 from samples import samples
 
-FILES = 60
+FILES = 30
 
 
 @pytest.mark.parametrize("form", samples())

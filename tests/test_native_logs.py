@@ -657,7 +657,7 @@ def test_a_terminal_that_breaks_lines_changes_no_value(text: str, width: int) ->
     assert set(broken.steps) <= set(whole.steps)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(range(len(SHAPES))), st.integers(0, 400), st.integers(1, 200)), max_size=8))
 def test_shreds_of_all_layouts_only_ever_raise_cannot_read(shreds: list[tuple[int, int, int]]) -> None:
     text = "".join(SHAPES[shape][at : at + size] for shape, at, size in shreds)

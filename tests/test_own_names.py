@@ -266,7 +266,7 @@ TOML = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.sampled_from(["extends", "title", "step", "metrics", "settings", "x"]), TOML))
 def test_any_table_is_a_file_of_names_or_an_error_in_words(table: dict[str, Any]) -> None:
     try:
@@ -356,7 +356,7 @@ KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30) | st.sampl
 VALUES = st.floats() | st.integers(-(10**20), 10**20)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.dictionaries(KEYS, st.lists(VALUES, min_size=4, max_size=4), min_size=1, max_size=6))
 def test_every_draft_is_a_file_that_is_accepted(
     tmp_path_factory: pytest.TempPathFactory, columns: dict[str, Any]

@@ -339,7 +339,7 @@ ANSWERS = st.recursive(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.dictionaries(st.sampled_from(["data", "run", "errors", "metrics"]), ANSWERS), min_size=1))
 def test_no_answer_of_a_server_is_an_accident(monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, Any]]) -> None:
     told = itertools.cycle(answers)
@@ -356,7 +356,7 @@ CELLS = (
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.dictionaries(

@@ -16,7 +16,8 @@ from rlclinic.readers import read
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the labelled logs are not beside the project")
 
-# "run.summary" is left aside: the console prints it apart from the rows and W&B keeps it in its summary, not its history.
+ASIDE = {"run.summary", "time.phase"}
+"""The console prints the summary apart from the rows and W&B keeps it outside its history; only W&B gets TRL's profile."""
 ONLY_WITH_SETTINGS = {"grad_clip_always_active", "std_normalisation_bias", "config_change_without_effect"}
 """Findings that hang on a setting: W&B and Trackio files and event files hold the arguments, the others do not."""
 ONLY_WITH_SEAMS = {"resume_discontinuity", "duplicated_or_missing_steps"}
@@ -91,13 +92,13 @@ def test_every_form_of_a_run_is_that_run(case: Path) -> None:
     run = run_of(best(case))
     for name, files in forms(case).items():
         other = run_of(tuple(files))
-        assert run.columns.keys() - {"run.summary"} == other.columns.keys() - {"run.summary"}, name
+        assert run.columns.keys() - ASIDE == other.columns.keys() - ASIDE, name
         assert run.components.keys() == other.components.keys(), name
         held_out = [{names.strip(key)[0] for key in r.evaluations} for r in (run, other)]
         assert held_out[0] == held_out[1], name
         if name == "console.log" and case.name in UNSTATED:
             continue
-        for metric in (run.columns.keys() & other.columns.keys()) - {"run.summary"}:
+        for metric in (run.columns.keys() & other.columns.keys()) - ASIDE:
             assert_alike(run[metric], other[metric])
         for part in run.components:
             assert_alike(run.components[part].mean, other.components[part].mean)
@@ -120,7 +121,7 @@ def test_every_form_of_a_run_gets_the_same_answer(case: Path) -> None:
 def test_all_forms_together_say_what_the_best_one_says(case: Path) -> None:
     one, every = run_of(best(case)), run_of((case,))
     assert one.columns.keys() <= every.columns.keys()
-    for metric in one.columns.keys() - {"run.summary"}:
+    for metric in one.columns.keys() - ASIDE:
         assert_alike(one[metric], every[metric])
     assert one.seams.keys() == every.seams.keys()
     if case in some():
@@ -141,7 +142,7 @@ def pairs() -> list[tuple[Path, Path]]:
 @pytest.mark.parametrize(("whole", "form"), pairs(), ids=lambda p: p.name)
 def test_pairs_of_public_logs_agree(whole: Path, form: Path) -> None:
     one, two = run_of((whole,)), run_of((form,))
-    common = one.columns.keys() & two.columns.keys() - {"run.summary"}
+    common = one.columns.keys() & two.columns.keys() - ASIDE
     assert len(common) >= 5
     for metric in common:
         a, b = one[metric], two[metric]

@@ -107,7 +107,7 @@ def _read(stream: IO[bytes], label: str, run: str | None = None, depth: int = 0)
         raise CannotRead("a log with metrics", f"{label}: an empty file", hint="give the file the trainer writes to")
     if head.startswith((WANDB, SWANLAB)) or MARK in head[:64]:
         stream.seek(0)
-        return read_events(stream, label) if MARK in head[:64] else read_runlog(stream, label)
+        return read_runlog(stream, label) if head.startswith((WANDB, SWANLAB)) else read_events(stream, label)
     if head.startswith(SQLITE):
         stream.seek(0)
         return read_tracker(stream, label, run)

@@ -28,6 +28,10 @@ BRIEF = 3
 """Steps up to which rows that went back may be neighbours that changed places (ours)."""
 
 
+MOST_STARTS = 3
+"""Restarts beyond which rows that repeat next to no step are in disorder (ours: sorted as text, or shuffled)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Timeline:
     """``steps`` (rows,) with NaN for rows that do not count; seams by step; where the last attempt began."""
@@ -102,6 +106,8 @@ def timeline(log: Log) -> Timeline:
         says = f"{log.rows} rows carry only {distinct} different steps; rows are counted instead"
         return Timeline(np.arange(1.0, log.rows + 1), {}, None, (Warn("steps_do_not_move", says),))
     began, late = _restarts(log, steps)
+    if len(began) > MOST_STARTS and int(known.sum()) - distinct <= FEW * log.rows:
+        began, late = {}, []  # a restart repeats a stretch; disorder goes back often and repeats next to nothing
     behind = int((np.diff(steps[known]) < 0).sum()) - len(began)
     steps[_told_before(log, steps, late)] = np.nan
     seams = {row: why for row, why in log.seams.items() if not why.startswith(_WENT_BACK)}
@@ -137,7 +143,8 @@ def _restarts(log: Log, steps: Floats) -> tuple[dict[int, str], list[int]]:
             while out < len(t) and t[out] <= reached:
                 out += 1
             gap = float(t[out] - t[out - 1]) if out < len(t) else 0.0
-            if gap <= CLOSE * usual or (out - at > BRIEF and gap <= 2 * CLOSE * usual):
+            twice = bool(((t[:at] >= t[at]) & (t[:at] <= t[out - 1])).any())  # else rows only fill a gap
+            if twice and (gap <= CLOSE * usual or (out - at > BRIEF and gap <= 2 * CLOSE * usual)):
                 began[int(trained[heads[at]])] = f"{_WENT_BACK} from {reached:g} to {t[at]:g}"
                 reached, at = float(t[at]), at + 1
                 continue
