@@ -18,6 +18,10 @@ pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason="the labelled logs a
 
 ASIDE = {"run.summary", "time.phase"}
 """The console prints the summary apart from the rows and W&B keeps it outside its history; only W&B gets TRL's profile."""
+OPEN = {"reward.std_unresolved"}
+"""What only a version decides: packages listed beside a run settle it, and one file alone leaves it open."""
+ONLY_WITH_ENDING = {"premature_stop"}
+"""Only a console holds the error that ended a run."""
 ONLY_WITH_SETTINGS = {"grad_clip_always_active", "std_normalisation_bias", "config_change_without_effect"}
 """Findings that hang on a setting: W&B and Trackio files and event files hold the arguments, the others do not."""
 ONLY_WITH_SEAMS = {"resume_discontinuity", "duplicated_or_missing_steps"}
@@ -113,19 +117,19 @@ def test_every_form_of_a_run_gets_the_same_answer(case: Path) -> None:
     reference = told(best(case))
     for files in forms(case).values():
         other = told(tuple(files))
-        without = ONLY_WITH_SETTINGS | ONLY_WITH_SEAMS | {"eval_too_noisy"}
+        without = ONLY_WITH_SETTINGS | ONLY_WITH_SEAMS | ONLY_WITH_ENDING | {"eval_too_noisy"}
         assert_same_answer(reference, other, without, row(reference.run))
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda p: p.name)
 def test_all_forms_together_say_what_the_best_one_says(case: Path) -> None:
     one, every = run_of(best(case)), run_of((case,))
-    assert one.columns.keys() <= every.columns.keys()
-    for metric in one.columns.keys() - ASIDE:
+    assert one.columns.keys() - OPEN <= every.columns.keys()
+    for metric in one.columns.keys() - ASIDE - OPEN:
         assert_alike(one[metric], every[metric])
     assert one.seams.keys() == every.seams.keys()
     if case in some():
-        assert_same_answer(told(best(case)), told((case,)), ONLY_WITH_SETTINGS, 0.0)
+        assert_same_answer(told(best(case)), told((case,)), ONLY_WITH_SETTINGS | ONLY_WITH_ENDING, 0.0)
 
 
 def pairs() -> list[tuple[Path, Path]]:
