@@ -22,7 +22,7 @@ from rlclinic.readers.binary import eventfile, runlog
 from rlclinic.readers.config import FILE_LIMIT, read_config, versions_in
 from rlclinic.readers.kinship import Held, of_one_run, of_one_trainer, sure
 from rlclinic.readers.log import Log, drained, read_log
-from rlclinic.readers.roles import STATES, checkpoints, is_environment, role
+from rlclinic.readers.roles import STATES, checkpoints, is_environment, role, size
 from rlclinic.readers.roles import evaluates as role_evaluates
 from rlclinic.readers.rundir import Found, Tracked
 from rlclinic.readers.stores import bundle, offline
@@ -132,9 +132,8 @@ class _Opening:
             return
         if re.match(_ADDRESS, str(source)):
             address = str(source)
-            remote = import_module(
-                "rlclinic.readers.stores.remote"
-            )  # the network's modules cost 40 ms that a file need not pay
+            # The network's modules cost 40 ms that a file need not pay.
+            remote = import_module("rlclinic.readers.stores.remote")
             self._hold(lambda run: remote.fetch(address, run), Path(address), must=True)
             return
         path = Path(source)
@@ -200,7 +199,7 @@ class _Opening:
         own = any(held.log.kind == "metrics" for held in self._held)
         read = 0
         for tracked in found.tracked:
-            read += sum(map(_size, tracked.files))
+            read += sum(map(size, tracked.files))
             if own and read > COPIES:
                 says = f"{tracked.unit}: a large copy of the run in a tracker's form; the other log is read"
                 self._warnings.append(Warn("source_left_out", says))
@@ -484,13 +483,6 @@ def _read_tracked(tracked: Tracked, run: str | None) -> Log:
 
 def _places(path: Path | None) -> list[Path]:
     return [] if path is None else [path.parent, *path.parent.parents]
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def standard_input() -> bytes:

@@ -158,6 +158,14 @@ def checkpoints(sources: Iterable[Path]) -> tuple[Checkpoint, ...]:
     return tuple(found[step] for step in sorted(found))
 
 
+def size(path: Path) -> int:
+    """The bytes of a file; 0 for one that cannot be looked at."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 def _folders(place: Path) -> list[Path]:
     """The directories directly in ``place``, in the order of their names; none where it cannot be read."""
     try:

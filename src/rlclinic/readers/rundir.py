@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from rlclinic.errors import CannotRead
 from rlclinic.readers.choice import command
 from rlclinic.readers.log import read_log
-from rlclinic.readers.roles import STATES, checkpoint, checkpoints, evaluates, is_config, is_environment, role
+from rlclinic.readers.roles import STATES, checkpoint, checkpoints, evaluates, is_config, is_environment, role, size
 from rlclinic.readers.stores.offline import is_dvclive
 from rlclinic.readers.tabular.records import is_rollout
 
@@ -293,10 +293,10 @@ def _take(top: Path, home: _Home, found: Found) -> None:
     states = sorted(home.states, key=_age)
     if states:
         found.logs.append(states[-1])
-        size = 0
+        held = 0
         for one in reversed(states[:-1]):
-            size += _size(one)
-            if size <= STATE_BYTES and len(found.earlier) < 2 and (one == states[0] or not found.earlier):
+            held += size(one)
+            if held <= STATE_BYTES and len(found.earlier) < 2 and (one == states[0] or not found.earlier):
                 found.earlier.append(one)
             else:
                 found.leave(one, "an earlier checkpoint of the same run")
@@ -435,13 +435,6 @@ def _age_of(one: Path) -> str:
     """The time in the name of a tracker's folder or file, which copying keeps; the name itself without one."""
     found = re.search(r"\d{8}_\d{6}|tfevents\.\d{6,12}", str(one))
     return (found[0] if found else "") + str(one)
-
-
-def _size(one: Path) -> int:
-    try:
-        return one.stat().st_size
-    except OSError:
-        return 0
 
 
 def _walk(top: Path, found: Found) -> Iterator[tuple[Path, tuple[str, ...]]]:

@@ -19,15 +19,10 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 FEW = 0.05
 """Distinct steps per row below which the steps say nothing (ours: loggers write up to five rows a step, not twenty)."""
-
-
 CLOSE = 1.5
 """Usual distances within which a row follows another (ours)."""
-
 BRIEF = 3
 """Steps up to which rows that went back may be neighbours that changed places (ours)."""
-
-
 MOST_STARTS = 3
 """Restarts beyond which rows that repeat next to no step are in disorder (ours: sorted as text, or shuffled)."""
 

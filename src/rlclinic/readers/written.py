@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlclinic.errors import CannotRead
 from rlclinic.model import Floats, Warn
 from rlclinic.readers.axis import STANDING, IntArray
-from rlclinic.readers.rows import Rows
+from rlclinic.readers.rows import Inferred, Log, Nonfinite, Rows
+from rlclinic.readers.tokens import metric_like
 
 Keys: TypeAlias = NDArray[np.int32]
 
@@ -188,6 +190,38 @@ def gather(sources: Sequence[Points], rows: Rows) -> tuple[dict[int, str], list[
     parts.clear()
     whole.wall = np.empty(0)  # has told the order
     return _fill(whole, list(names), seams, rows), said
+
+
+def log_of(
+    points: Points,
+    path: str,
+    form: str,
+    nonfinite: Nonfinite,
+    said: Iterable[Warn],
+    *,
+    found: str,
+    hint: str = "give the log of the trainer",
+) -> Log:
+    """The log of the values of one run, which become sorted by their time.
+
+    MLflow stores step 0 where none was logged: a run without any step has its rows in the order of writing. Raises
+    CannotRead, which says what was ``found``, without a training metric.
+    """
+    if _key_by_key(points) or not points.steps.any():
+        points.sort_by_time()
+    rows = Rows()
+    seams, more = gather([points], rows)
+    if not rows.rows or not metric_like(rows.keys):
+        raise CannotRead("a run with training metrics", f"{path}: {found}", hint=hint)
+    return rows.finish(
+        path=path, format=form, nonfinite=nonfinite, inferred=Inferred(seams=seams), warnings=[*said, *more]
+    )
+
+
+def _key_by_key(points: Points) -> bool:
+    """True when the values of one series stand before those of the next, as in a tree of files, and all have a time."""
+    turns, walls = int(np.count_nonzero(np.diff(points.keys))), points.walls
+    return turns < 2 * len(points.names) < len(walls) and bool((walls > 0).all())
 
 
 def _writing(points: Points, names: dict[str, int]) -> _Writing:

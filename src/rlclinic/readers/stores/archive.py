@@ -22,9 +22,8 @@ from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import FILE_LIMIT, SETTINGS, VALUE_LENGTH, setting
 from rlclinic.readers.rows import Log
 from rlclinic.readers.stores.offline import is_clearml, read_clearml
-from rlclinic.readers.stores.trackers import log_of
 from rlclinic.readers.tokens import number
-from rlclinic.readers.written import Points
+from rlclinic.readers.written import Points, log_of
 
 PACKED = {b"\x1f\x8b\x08": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 """How the compressed streams that are unpacked begin."""
@@ -401,12 +400,13 @@ def _comet(
     if broken:
         said.append(Warn("broken_lines", f"{broken} lines hold something other than a message; they were skipped"))
     _experiment(archive, members, told, label)
-    log = log_of(points, label, "comet", "kept", said)
-    if log is None:
-        if console:
-            return read(io.BytesIO("".join(console).encode("utf-8", "replace")), label)
-        found = f"{label}: a Comet experiment without a training metric"
-        raise CannotRead("a run with training metrics", found, hint="give the console output of the trainer")
+    found, hint = "a Comet experiment without a training metric", "give the console output of the trainer"
+    try:
+        log = log_of(points, label, "comet", "kept", said, found=found, hint=hint)
+    except CannotRead:
+        if not console:
+            raise
+        return read(io.BytesIO("".join(console).encode("utf-8", "replace")), label)
     return replace(log, config=told.settings, facts=told.facts, ending=told.ending)
 
 

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
+from rlclinic.readers.roles import size
 
 if TYPE_CHECKING:
     import sqlite3
@@ -131,15 +132,15 @@ def _placed(stream: IO[bytes], path: str) -> Iterator[tuple[Path, bool, list[War
             yield copy, True, []
         return
     log, shared, journal = (Path(f"{path}{end}") for end in ("-wal", "-shm", "-journal"))
-    if _size(log) and not shared.exists():
+    if size(log) and not shared.exists():
         beside = log
-    elif _size(journal) and _left_behind(file) and not _names_another(journal):
+    elif size(journal) and _left_behind(file) and not _names_another(journal):
         beside = journal
     else:
         yield file, False, []
         return
     # Left by a writer that died: SQLite would have to write beside the file to put it in order.
-    if _size(file) + _size(beside) > COPY:
+    if size(file) + size(beside) > COPY:
         says = f"{beside.name} was not read: what the tracker wrote last may be missing"
         yield file, False, [Warn("left_beside", says)]
         return
@@ -165,7 +166,7 @@ def _left_behind(file: Path) -> bool:
 def _names_another(journal: Path) -> bool:
     """True when a rollback journal ends with the name of a further file, which SQLite would delete on rolling back."""
     with journal.open("rb") as stream:
-        stream.seek(max(0, _size(journal) - len(_JOURNAL)))
+        stream.seek(max(0, size(journal) - len(_JOURNAL)))
         return stream.read() == _JOURNAL
 
 
@@ -175,13 +176,6 @@ def _same_file(stream: IO[bytes], file: Path) -> bool:
     except (OSError, ValueError, AttributeError):
         return False
     return stat.S_ISREG(here.st_mode) and (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
-
-
-def _size(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
 
 
 @contextmanager

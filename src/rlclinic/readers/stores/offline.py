@@ -13,9 +13,9 @@ from rlclinic.errors import CannotRead
 from rlclinic.model import Warn
 from rlclinic.readers.config import FILE_LIMIT, SETTINGS, VALUE_LENGTH, read_config, setting
 from rlclinic.readers.rows import KEY_COUNT, Log, Nonfinite
-from rlclinic.readers.stores.trackers import files_below, log_of
+from rlclinic.readers.stores.trackers import files_below
 from rlclinic.readers.tokens import number
-from rlclinic.readers.written import Points
+from rlclinic.readers.written import Points, log_of
 
 LINE = 64 << 20
 """Longest line of ClearML's events in bytes (ours: a line holds all that gathered since the last flush)."""
@@ -190,11 +190,5 @@ def _finished(
     settings: dict[str, Any],
     facts: dict[str, str],
 ) -> Log:
-    log = log_of(points, path, form, nonfinite, said)
-    if log is None:
-        raise CannotRead(
-            "a run with training metrics",
-            f"{path}: {len(points.names)} metrics of {form}, none of training",
-            hint="give the log of the trainer",
-        )
-    return replace(log, config=settings, facts=facts)
+    found = f"{len(points.names)} metrics of {form}, none of training"
+    return replace(log_of(points, path, form, nonfinite, said, found=found), config=settings, facts=facts)

@@ -23,10 +23,10 @@ from rlclinic.readers.binary.runlog import history_rows
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import SETTINGS, setting
 from rlclinic.readers.rows import KEY_COUNT, Log
-from rlclinic.readers.stores.trackers import INFINITE, log_of, plain_key
+from rlclinic.readers.stores.trackers import INFINITE, plain_key
 from rlclinic.readers.stores.web import Refused, Server, basic
 from rlclinic.readers.tabular.records import refuse, trains
-from rlclinic.readers.written import MOST, Points
+from rlclinic.readers.written import MOST, Points, log_of
 
 WINDOW = 1_000
 """Steps of a W&B run asked for at once, as many as rows: each step is one row, so that the server has none to leave out
@@ -426,9 +426,8 @@ def _mlflow_run(server: Server, place: str, parts: list[str], wanted: str | None
     finally:
         pool.shutdown(cancel_futures=True)
     shown = f"{place}/{identity}"
-    log = log_of(points, shown, "mlflow server", "kept", ())
-    if log is None:
-        raise refuse(shown, f"an MLflow run of {len(keys)} metrics, none of training", "give the run of the trainer")
+    found = f"an MLflow run of {len(keys)} metrics, none of training"
+    log = log_of(points, shown, "mlflow server", "kept", (), found=found, hint="give the run of the trainer")
     params = data.get("params")
     pairs = [one for one in params if isinstance(one, dict)] if isinstance(params, list) else []
     settings: dict[str, object] = {

@@ -20,11 +20,11 @@ from rlclinic.model import Warn
 from rlclinic.readers.axis import STANDING, STEP_KEYS
 from rlclinic.readers.choice import chosen
 from rlclinic.readers.config import SETTINGS, VALUE_LENGTH, setting
-from rlclinic.readers.rows import KEY_COUNT, Inferred, Log, Nonfinite, Rows
+from rlclinic.readers.rows import KEY_COUNT, Log, Nonfinite, Rows
 from rlclinic.readers.stores.database import Database, read_database
 from rlclinic.readers.tabular.records import trains
 from rlclinic.readers.tokens import metric_like
-from rlclinic.readers.written import Points, gather
+from rlclinic.readers.written import Points, log_of
 
 INFINITE = 1.7976931348623157e308
 """What MLflow's SQL store puts for an infinity (``sanitize_metric_value`` of its store)."""
@@ -428,36 +428,8 @@ def _picked(path: str, runs: list[_Run], wanted: str | None) -> _Run:
 
 
 def _log(path: str, form: str, points: Points, run: _Run, nonfinite: Nonfinite, said: Iterable[Warn]) -> Log:
-    log = log_of(points, path, form, nonfinite, said)
-    if log is None:
-        raise CannotRead(
-            "a run with training metrics",
-            f"{path}: the run {run.name} has {len(points.names)} metrics, none of training",
-            hint="give the log of the trainer",
-        )
-    return _with_run(log, run)
-
-
-def log_of(points: Points, path: str, form: str, nonfinite: Nonfinite, said: Iterable[Warn]) -> Log | None:
-    """The log of single values, which become sorted by their time; None without a training metric.
-
-    MLflow stores step 0 where none was logged: a run without any step has its rows in the order of writing.
-    """
-    if _key_by_key(points) or not points.steps.any():
-        points.sort_by_time()
-    rows = Rows()
-    seams, more = gather([points], rows)
-    if not rows.rows or not trains(rows):
-        return None
-    return rows.finish(
-        path=path, format=form, nonfinite=nonfinite, inferred=Inferred(seams=seams), warnings=[*said, *more]
-    )
-
-
-def _key_by_key(points: Points) -> bool:
-    """True when the values of one series stand before those of the next, as in a tree of files, and all have a time."""
-    turns, walls = int(np.count_nonzero(np.diff(points.keys))), points.walls
-    return turns < 2 * len(points.names) < len(walls) and bool((walls > 0).all())
+    found = f"the run {run.name} has {len(points.names)} metrics, none of training"
+    return _with_run(log_of(points, path, form, nonfinite, said, found=found), run)
 
 
 def plain_key(key: str) -> str:

@@ -289,12 +289,7 @@ def _logged(
     if native is not None:
         rows, told = native.finish(rows, path)
         warnings += told
-    if not rows.rows or not trains(rows):
-        raise refuse(
-            path,
-            f"{count} JSON records without a training metric",
-            "give the file of the metrics; keys of your own: rlclinic names suggest LOG",
-        )
+    _demand_training(rows, count, path)
     label = owners.restrict(rows, path, run, warnings)
     if tally.broken:
         where = (
@@ -335,6 +330,16 @@ def _quick() -> Callable[[str], object]:
 
 def trains(rows: Rows) -> bool:
     return metric_like(rows.keys)
+
+
+def _demand_training(rows: Rows, records: int, path: str) -> None:
+    """Raises CannotRead for rows made of ``records`` JSON records when no key of theirs is one of training."""
+    if not rows.rows or not trains(rows):
+        raise refuse(
+            path,
+            f"{records} JSON records without a training metric",
+            "give the file of the metrics; keys of your own: rlclinic names suggest LOG",
+        )
 
 
 def read_document(text: str, path: str, said: Iterable[Warn] = (), *, run: str | None = None) -> Log:
@@ -504,12 +509,7 @@ def _listed(records: _Array, path: str, said: list[Warn], form: str, run: str | 
         )
     if records.cut:
         said.append(_CUT)
-    if not rows.rows or not trains(rows):
-        raise refuse(
-            path,
-            f"{count} JSON records without a training metric",
-            "give the file of the metrics; keys of your own: rlclinic names suggest LOG",
-        )
+    _demand_training(rows, count, path)
     label = owners.restrict(rows, path, run, said)
     around = _around(records.text[:start] + records.text[records.end :])
     planned, spacing = around.get("max_steps"), around.get("logging_steps")
