@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import containers
 from rlclinic.errors import CannotRead
 from rlclinic.readers import read
 from rlclinic.readers.log import read_log
@@ -594,3 +595,13 @@ def test_what_trackio_writes(tmp_path: Path) -> None:
     log = read_log(tmp_path / "p.db")
     same(log)
     assert log.config["learning_rate"] == 1e-6
+
+
+def test_success_of_many_tries_is_no_held_out_score(tmp_path: Path) -> None:
+    """MLflow holds no @, and some trainers write pass_at_8 themselves: it is pass@k either way."""
+    rows = [
+        (step, {"reward": 0.5, "eval/all/pass_at_8": 0.9, "val-core/a/acc/mean_at_8": 0.4}) for step in range(1, 12)
+    ]
+    run = read([containers.mlflow_database(tmp_path / "mlflow.db", rows)], framework="skyrl")
+    assert run["eval.pass_at_k"].values.tolist() == [0.9] * 11
+    assert list(run.evaluations) == ["val-core/a/acc/mean@8"]

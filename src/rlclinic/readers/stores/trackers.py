@@ -433,8 +433,11 @@ def _log(path: str, form: str, points: Points, run: _Run, nonfinite: Nonfinite, 
 
 
 def plain_key(key: str) -> str:
-    """A key as the trainer wrote it: MLflow takes no ``@``, for which trainers put ``_at_`` (``mean_at_8``)."""
-    return re.sub(r"_at_(?=\d{1,6}(?:/|$))", "@", key) if "_at_" in key else key
+    """A key as the trainer wrote it: MLflow takes no ``@``, for which trainers put ``_at_`` (``mean_at_8``).
+
+    ``pass_at_8`` stays, since some trainers spell it so themselves; the tables know both.
+    """
+    return re.sub(r"(?<!pass)_at_(?=\d{1,6}(?:/|$))", "@", key) if "_at_" in key else key
 
 
 def _with_run(log: Log, run: _Run) -> Log:
