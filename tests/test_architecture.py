@@ -14,16 +14,18 @@ from rlclinic.checks import CHECKS
 
 SOURCE = Path(__file__).parents[1] / "src" / "rlclinic"
 ROW = {
-    "model": 0, "errors": 0,
-    "names": 1, "stats": 1,
-    "readers": 2, "vitals": 2, "simulate": 2,
-    "checks": 3,
-    "differential": 4, "remedies": 4, "reassurances": 4,
-    "prognosis": 5,
-    "diagnose": 6,
-    "report": 7, "assess": 7,
-    "explain": 8, "prescribe": 8, "suggest": 8,
-    "cli": 9, "__main__": 9, "__init__": 9,
+    "rollouts": 0, "errors": 0,
+    "model": 1,
+    "names": 2, "stats": 2,
+    "readers": 3, "answers": 3, "simulate": 3,
+    "vitals": 4,
+    "checks": 5,
+    "differential": 6, "remedies": 6, "reassurances": 6,
+    "prognosis": 7,
+    "diagnose": 8,
+    "report": 9, "assess": 9,
+    "explain": 10, "prescribe": 10, "suggest": 10,
+    "cli": 11, "__main__": 11, "__init__": 11,
 }  # fmt: skip
 """Row of each module in the house (docs/architecture.md); a module may import from rows below and from its own package."""
 FORBIDDEN = {("checks", "names"), ("checks", "readers"), ("checks", "report"), ("report", "checks"), ("simulate", "checks"),

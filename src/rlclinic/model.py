@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rlclinic.rollouts import Rollouts
+
 Floats: TypeAlias = NDArray[np.float64]
 Scalar: TypeAlias = float | int | str | bool | None
 Status: TypeAlias = Literal["measured", "structural_zero", "filtered"]
@@ -226,6 +228,8 @@ class Run:
     """``supervised``: a fine-tuning log without rewards; ``crash``: the text holds an error and no training step."""
     ending: str = ""
     """The error that ended the run, in the log's own (bounded) words; empty when the log shows none."""
+    rollouts: tuple[Rollouts, ...] = ()
+    """Saved answers, those with most rows first; several where they were saved in several forms."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Model, hardware and similar plain facts for the head line, only where the log or configuration states them."""
 

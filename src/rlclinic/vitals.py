@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlclinic import names
+from rlclinic import answers, names
 from rlclinic.model import Column, Component, Floats, Knob, RewardRange, Run
 
 _FLAT = 1e-6
@@ -19,6 +19,7 @@ _FLAT = 1e-6
 def complete(run: Run) -> Run:
     """``run`` without the series that cannot be true, and with reward-part weights, the attainable reward range,
     ``group.all_dead`` and a missing share of cut answers added where they follow."""
+    run = answers.complete(run)
     wrong = impossible(run.columns)
     if wrong:
         columns = {metric: column for metric, column in run.columns.items() if metric not in wrong}

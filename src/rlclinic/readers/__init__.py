@@ -11,8 +11,9 @@ import numpy as np
 
 from rlclinic import names
 from rlclinic.errors import CannotRead
-from rlclinic.model import SHORT, Column, Framework, Knob, Run, Warn
+from rlclinic.model import ROLLOUTS, SHORT, Column, Framework, Knob, Run, Source, Warn
 from rlclinic.names.own import OwnNames, read_names
+from rlclinic.readers.answers import Settings, read_answers
 from rlclinic.readers.assemble import assemble
 from rlclinic.readers.kinship import Held
 from rlclinic.readers.log import Log
@@ -34,17 +35,21 @@ def read(
     stdin: bytes | None = None,
     run: str | None = None,
     names: str | Path | None = None,
+    rollouts: Sequence[str | Path] = (),
+    answer_columns: Mapping[str, str] | None = None,
 ) -> Run:
     """The run held by ``sources``: files, one directory, or ``-`` for ``stdin`` (or the process's standard input).
 
     ``framework`` is a name or ``name@version``; ``config`` files add settings; ``eval_key`` names the held-out score;
-    ``run`` names one of several runs in a source; ``names`` is a file of the user's own names (docs/own_names.md).
+    ``run`` names one of several runs in a source; ``names`` is a file of the user's own names (docs/own_names.md);
+    ``rollouts`` are files or folders of saved answers beside those found in ``sources``, ``answer_columns`` what the
+    columns of the user's own form mean (``{"completion": "my_text"}``).
     Raises CannotRead when no source holds a run, UnknownName for an unknown framework, BadRequest for an ``eval_key`` that
     is not in the log, and for ``names`` what ``read_names`` raises.
     """
     own = None if names is None else read_names(names)
     with np.errstate(all="ignore"), nullcontext() if own is None else admitting(own.fits):
-        return _understanding(sources, framework, config, eval_key, stdin, run, own)[0]
+        return _understanding(sources, framework, config, eval_key, stdin, run, own, rollouts, answer_columns)[0]
 
 
 def _understanding(
@@ -55,6 +60,8 @@ def _understanding(
     stdin: bytes | None,
     run: str | None,
     own: OwnNames | None,
+    rollouts: Sequence[str | Path] = (),
+    answer_columns: Mapping[str, str] | None = None,
 ) -> tuple[Run, list[Held], list[Translated], Mapping[str, object]]:
     """The run, the logs it was made from, these translated, and the settings found beside them."""
     step = "" if own is None else own.step
@@ -72,8 +79,35 @@ def _understanding(
     if own is not None:
         warnings += _named_in_vain(own, logs, detected)
     warnings += _unheard(settings, logs, detected)
-    whole = assemble(sources, held, translated, detected, knobs, warnings, eval_key, found.beside, found.checkpoints)
+    if held:
+        whole = assemble(
+            sources, held, translated, detected, knobs, warnings, eval_key, found.beside, found.checkpoints
+        )
+    else:
+        whole = Run(str(sources[0]), detected, knobs=knobs, sources=tuple(found.beside), warnings=tuple(warnings))
+    whole = _with_answers(whole, [*found.answers, *map(Path, rollouts)], answer_columns)
     return whole, held, translated, settings
+
+
+def _with_answers(run: Run, paths: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
+    """``run`` with the saved answers in ``paths`` and a source for each table of them.
+
+    Raises CannotRead when there is neither a log nor a readable answer.
+    """
+    if not paths:
+        return run
+    size = run.number("group_size")
+    weights = {name: part.weight for name, part in run.components.items() if part.weight is not None}
+    settings = Settings(weights, None if size is None else int(size))
+    tables, left = read_answers(paths, settings=settings, columns=columns)
+    if not tables and not run.columns:
+        raise CannotRead("a log or saved answers", "; ".join(f"{path}: {why}" for path, why in left[:3]))
+    return replace(
+        run,
+        rollouts=tables,
+        sources=(*run.sources, *(Source(one.source, one.form, one.rows, role=ROLLOUTS) for one in tables)),
+        warnings=(*run.warnings, *(Warn("source_left_out", f"{path.name}: {why}") for path, why in left)),
+    )
 
 
 @dataclass(frozen=True, eq=False)

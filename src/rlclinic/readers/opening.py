@@ -53,6 +53,8 @@ class Opening:
     settings: dict[str, object] = field(default_factory=dict)
     warnings: list[Warn] = field(default_factory=list)
     beside: list[Source] = field(default_factory=list)
+    answers: list[Path] = field(default_factory=list)
+    """Files of saved answers, in the order in which they were found."""
     versions: dict[str, str] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
 
@@ -97,6 +99,7 @@ def opened(
             found.settings,
             [Warn(one.code, bundle.renamed(one.says, top, path)) for one in found.warnings],
             [bundle.renamed_source(one, top, path) for one in found.beside],
+            found.answers,
             found.versions,
             tuple(replace(one, path=bundle.renamed(one.path, top, path)) for one in found.checkpoints),
         )
@@ -110,6 +113,7 @@ class _Opening:
         self._settings: list[tuple[Path, dict[str, object], bool]] = []
         self._warnings: list[Warn] = []
         self._beside: list[Source] = []
+        self._answers: list[Path] = []
         self._failures: list[CannotRead] = []
         self._loose: dict[str, list[Path]] = {}
         self._homes: dict[int, Path] = {}
@@ -155,8 +159,8 @@ class _Opening:
             # Files of one run are read together, so that their writers' order in time is known.
             unit = str(path.parent) if kind == "events" else path.name
             self._loose.setdefault(f"{kind}:{unit}", []).append(path)
-        elif not alone and path.suffix == ".parquet" and role(path.parts[-2:-1], path.name)[0] == "rollouts":
-            self._note(path, "rollouts")
+        elif role(path.parts[-2:-1], path.name)[0] == "rollouts" and path.suffix != ".log":
+            self._answers.append(path)
         else:
             self._hold(lambda run: read_log(path, run=run), path, standing=_standing(path))
 
@@ -207,7 +211,7 @@ class _Opening:
                 self._tracked(tracked, top)
         for one in (*found.scripts, *found.configs):
             self.configure(one)
-        self._folders(found.rollouts, "rollouts")
+        self._answers += found.rollouts
         for one in found.evaluations:
             self._note(one, "evaluation")
 
@@ -284,8 +288,9 @@ class _Opening:
         except CannotRead as problem:
             if must:
                 raise
-            if "saved answers" in problem.found:
-                self._note(path, "rollouts")
+            if "saved answers" in problem.found and path != Path("-"):
+                self._answers.append(path)
+                return
             self._failures.append(problem)
             self._leave(path, problem)
             return
@@ -302,23 +307,10 @@ class _Opening:
     def _note(self, path: Path, what: str) -> None:
         self._beside.append(Source(str(path), path.suffix.lstrip("."), 0, role=what))
 
-    def _folders(self, files: Sequence[Path], what: str) -> None:
-        """One source for each folder of saved answers, with the number of its files."""
-        folders: dict[Path, list[Path]] = {}
-        for one in files:
-            folders.setdefault(one.parent, []).append(one)
-        for folder, inside in folders.items():
-            if len(inside) == 1 or folder == self._top:
-                for one in inside[: rundir.LEFT]:
-                    self._note(one, what)
-            else:
-                forms = sorted({one.suffix.lstrip(".") for one in inside})
-                self._beside.append(Source(str(folder), f"{len(inside)} {'/'.join(forms)} files", 0, role=what))
-
     # What they are together
 
     def result(self, given: str | None, restep: Callable[[list[Log]], list[Log]]) -> Opening:
-        useful = self._useful()
+        useful = [] if self._answers and not self._held else self._useful()
         useful.sort(
             key=lambda held: (held.evaluates, -held.standing, held.trust)
         )  # stable: of equals the first named is believed
@@ -329,7 +321,7 @@ class _Opening:
             kin = self._kin(kin, given)
         settings, used = self._configured(kin, [held for held in useful if held not in kin])
         beside = [Source(str(path), path.suffix.lstrip("."), 0, role="configuration") for path in used]
-        return Opening(kin, settings, self._warnings, [*beside, *self._beside], self._versions(kin))
+        return Opening(kin, settings, self._warnings, [*beside, *self._beside], self._answers, self._versions(kin))
 
     def _kin(self, held: list[Held], given: str | None) -> list[Held]:
         """Those of one run, by what they say of the same steps. A first translation is enough to compare them."""

@@ -146,7 +146,7 @@ def find(path: Path, run: str | None = None) -> Found:
     for home in kept:
         _take(path, homes[home], found)
     _settle_configs(path, kept, found)
-    if not found.logs and not found.tracked:
+    if not found.logs and not found.tracked and not found.rollouts:
         raise _nothing(path, found)
     return found
 
@@ -160,9 +160,7 @@ def _at(homes: dict[Path, _Home], place: Path) -> _Home:
 
 def _nothing(path: Path, found: Found) -> CannotRead:
     seen = "; ".join(f"{one.name}: {why}" for one, why in found.left[:3])
-    if found.rollouts:
-        seen = f"{len(found.rollouts)} files of saved answers (rollouts), no metrics" + (f"; {seen}" if seen else "")
-    elif found.evaluations:
+    if found.evaluations:
         seen = f"{found.evaluations[0].name}: results of an evaluation, no course of training" + (
             f"; {seen}" if seen else ""
         )
