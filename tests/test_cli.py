@@ -297,7 +297,6 @@ def test_what_holds_no_run_is_refused_with_its_name(kind: str, log: Callable[...
         (["empty"], ["empty", "directory", "trainer_state.json"]),
         (["foreign"], ["foreign", "directory"]),
         (["/dev/null"], ["/dev/null", "empty"]),
-        (["rollouts.jsonl"], ["rollouts"]),
         (["config.yaml"], ["no metrics"]),
         (["nothing", "empty"], []),
         (["--", "-x"], ["-x"]),
@@ -811,7 +810,7 @@ def test_a_log_and_its_configuration_in_any_order(place: Path) -> None:
     assert diagnose("-", config, stdin=good.read_bytes())["run"]["knobs"]["group_size"]["value"] == 8
 
 
-@pytest.mark.parametrize("other", ["nothing", "rollouts.jsonl", "sft.jsonl"])
+@pytest.mark.parametrize("other", ["nothing", "sft.jsonl"])
 def test_a_source_that_holds_no_run_is_a_warning_beside_one_that_does(other: str, place: Path) -> None:
     seen = diagnose(place / "good.jsonl", place / other)
     assert seen["run"]["steps"]["count"] == 200

@@ -118,7 +118,7 @@ def test_output_directory_of_trl(tmp_path: Path) -> None:
     assert run.knob("group_size") == 8
     assert run.knob("temperature") != 9
     assert [saved.step for saved in run.checkpoints] == [20, 40]
-    assert names_of(run, "rollouts") == ["completions"]
+    assert any("completions_00001.parquet" in warn.says for warn in run.warnings)  # it is no whole Parquet file
     assert names_of(run, "configuration") == ["training_args.json"]
     assert "trainer_state.json" in names_of(run)
 
@@ -166,18 +166,22 @@ def test_two_processes_of_one_run_complete_each_other(tmp_path: Path) -> None:
     assert "grad.norm" in run
 
 
-def test_files_of_saved_answers_are_listed_not_read(tmp_path: Path) -> None:
+def test_saved_answers_are_read_beside_a_log_and_alone(tmp_path: Path) -> None:
     jsonl(tmp_path / "metrics.jsonl", rows())
     for step in range(1, 30):
-        answers = [{"input": "2+2", "output": "4", "score": 1.0, "step": step}]
+        answers = [
+            {"prompt": f"{k}+2", "completion": "4", "reward": float(k == m), "step": step} for k in (1, 2) for m in (1, 2)
+        ]
         (tmp_path / "dumps").mkdir(exist_ok=True)
         (tmp_path / "dumps" / f"{step}.jsonl").write_text("".join(json.dumps(a) + "\n" for a in answers))
     run = read([tmp_path])
-    assert names_of(run, "rollouts") == ["dumps"]
     assert names_of(run) == ["metrics.jsonl"]
-    only = tmp_path / "dumps"
-    with pytest.raises(CannotRead, match="29 files of saved answers"):
-        read([only])
+    alone = read([tmp_path / "dumps"])
+    for one in (run, alone):
+        (table,) = one.rollouts
+        assert (len(table), table.groups, table.files, len(table.steps)) == (116, 58, 29, 29)
+        assert len(names_of(one, "rollouts")) == 1
+    assert not alone.columns
 
 
 def test_totals_and_results_of_a_harness_are_no_course_of_training(tmp_path: Path) -> None:
