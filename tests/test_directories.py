@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -170,7 +171,9 @@ def test_saved_answers_are_read_beside_a_log_and_alone(tmp_path: Path) -> None:
     jsonl(tmp_path / "metrics.jsonl", rows())
     for step in range(1, 30):
         answers = [
-            {"prompt": f"{k}+2", "completion": "4", "reward": float(k == m), "step": step} for k in (1, 2) for m in (1, 2)
+            {"prompt": f"{k}+2", "completion": "4", "reward": float(k == m), "step": step}
+            for k in (1, 2)
+            for m in (1, 2)
         ]
         (tmp_path / "dumps").mkdir(exist_ok=True)
         (tmp_path / "dumps" / f"{step}.jsonl").write_text("".join(json.dumps(a) + "\n" for a in answers))
@@ -182,6 +185,31 @@ def test_saved_answers_are_read_beside_a_log_and_alone(tmp_path: Path) -> None:
         assert (len(table), table.groups, table.files, len(table.steps)) == (116, 58, 29, 29)
         assert len(names_of(one, "rollouts")) == 1
     assert not alone.columns
+
+
+def test_saved_answers_of_another_run_below_stay_there(tmp_path: Path) -> None:
+    jsonl(tmp_path / "metrics.jsonl", rows())
+    jsonl(tmp_path / "second" / "metrics.jsonl", rows())
+    for folder, word in (("", "mine"), ("second", "other")):
+        answers = [{"prompt": "1+2", "completion": word, "reward": float(k), "step": 1} for k in range(2)]
+        jsonl(tmp_path / folder / "rollouts" / "1.jsonl", answers)
+    (table,) = read([tmp_path]).rollouts
+    assert {text.answer for text in table.texts.values()} == {"mine"}
+
+
+def test_saved_answers_in_an_archive_and_on_standard_input(tmp_path: Path) -> None:
+    answers = [{"prompt": "1+2", "completion": str(k), "reward": float(k), "step": 1} for k in range(2)]
+    packed = tmp_path / "run.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("run/metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows()))
+        archive.writestr("run/rollouts/1.jsonl", "".join(json.dumps(one) + "\n" for one in answers))
+    run = read([packed])
+    (table,) = run.rollouts
+    assert len(table) == 2
+    assert table.source.startswith(str(packed))
+    piped = read(["-"], stdin="".join(json.dumps(one) + "\n" for one in answers * 20).encode())
+    assert (len(piped.rollouts[0]), piped.rollouts[0].source.startswith("-")) == (40, True)
+    assert piped.partial
 
 
 def test_totals_and_results_of_a_harness_are_no_course_of_training(tmp_path: Path) -> None:

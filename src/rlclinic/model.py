@@ -264,8 +264,10 @@ class Run:
 
     @property
     def partial(self) -> bool:
-        """True when the source shows only some metrics (a paste, or a text that prints a subset): absence proves nothing."""
-        return self.excerpt or any(warn.code == "printed_subset" for warn in self.warnings)
+        """True when the source shows only some metrics (a paste, a text that prints a subset, or saved answers without a
+        log): absence proves nothing."""
+        logged = not self.rollouts or any(source.role == "metrics" for source in self.sources)
+        return self.excerpt or not logged or any(warn.code == "printed_subset" for warn in self.warnings)
 
     @property
     def thinned(self) -> str:

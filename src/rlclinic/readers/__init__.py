@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,32 +65,35 @@ def _understanding(
 ) -> tuple[Run, list[Held], list[Translated], Mapping[str, object]]:
     """The run, the logs it was made from, these translated, and the settings found beside them."""
     step = "" if own is None else own.step
-    found = opened(
+    with opened(
         sources,
         config,
         stdin,
         run,
         framework if own is None else own.base(framework),
         (lambda logs: on_key(logs, step)) if step else list,
-    )
-    held, settings, warnings = found.held, found.settings, found.warnings
-    logs = [one.log for one in held]
-    detected, knobs, translated = _understood(logs, settings, framework, own, found.versions)
-    if own is not None:
-        warnings += _named_in_vain(own, logs, detected)
-    warnings += _unheard(settings, logs, detected)
-    if held:
-        whole = assemble(
-            sources, held, translated, detected, knobs, warnings, eval_key, found.beside, found.checkpoints
-        )
-    else:
-        whole = Run(str(sources[0]), detected, knobs=knobs, sources=tuple(found.beside), warnings=tuple(warnings))
-    whole = _with_answers(whole, [*found.answers, *map(Path, rollouts)], answer_columns)
+    ) as found:
+        held, settings, warnings = found.held, found.settings, found.warnings
+        logs = [one.log for one in held]
+        detected, knobs, translated = _understood(logs, settings, framework, own, found.versions)
+        if own is not None:
+            warnings += _named_in_vain(own, logs, detected)
+        warnings += _unheard(settings, logs, detected)
+        if held:
+            whole = assemble(
+                sources, held, translated, detected, knobs, warnings, eval_key, found.beside, found.checkpoints
+            )
+        else:
+            name = Path(sources[0]).name or str(sources[0])
+            whole = Run(name, detected, knobs=knobs, sources=tuple(found.beside), warnings=tuple(warnings))
+        whole = _with_answers(whole, [*found.answers, *map(Path, rollouts)], answer_columns, found.shown)
     return whole, held, translated, settings
 
 
-def _with_answers(run: Run, paths: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
-    """``run`` with the saved answers in ``paths`` and a source for each table of them.
+def _with_answers(
+    run: Run, paths: Sequence[Path], columns: Mapping[str, str] | None, shown: Callable[[str], str]
+) -> Run:
+    """``run`` with the saved answers in ``paths`` and a source for each table of them, called as it is ``shown``.
 
     Raises CannotRead when there is neither a log nor a readable answer.
     """
@@ -101,7 +104,9 @@ def _with_answers(run: Run, paths: Sequence[Path], columns: Mapping[str, str] | 
     settings = Settings(weights, None if size is None else int(size))
     tables, left = read_answers(paths, settings=settings, columns=columns)
     if not tables and not run.columns:
-        raise CannotRead("a log or saved answers", "; ".join(f"{path}: {why}" for path, why in left[:3]))
+        found = "; ".join(f"{shown(str(path))}: {why}" for path, why in left[:3])
+        raise CannotRead("a log or saved answers", found, hint="rlclinic diagnose LOGFILE")
+    tables = tuple(replace(one, source=shown(one.source)) for one in tables)
     return replace(
         run,
         rollouts=tables,

@@ -6,11 +6,12 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -57,8 +58,11 @@ class Opening:
     """Files of saved answers, in the order in which they were found."""
     versions: dict[str, str] = field(default_factory=dict)
     checkpoints: tuple[Checkpoint, ...] = ()
+    shown: Callable[[str], str] = str
+    """A path as the user would write it: of what was unpacked, that of the archive."""
 
 
+@contextmanager
 def opened(
     sources: Sequence[str | Path],
     config: Sequence[str | Path],
@@ -66,14 +70,15 @@ def opened(
     run: str | None,
     framework: str | None = None,
     restep: Callable[[list[Log]], list[Log]] = list,
-) -> Opening:
-    """The logs of the one run that ``sources`` hold, and the settings found beside them.
+) -> Iterator[Opening]:
+    """The logs of the one run that ``sources`` hold, the settings and the files of saved answers found beside them; the
+    last can be read until the context ends, which deletes what was unpacked.
 
     ``framework`` is that given by the user; ``restep`` puts the user's own steps in place. Raises CannotRead when no
     source holds metrics or several runs are there and ``run`` names none, BadRequest for an empty name.
     """
     with ExitStack() as unpacked:
-        opening = _Opening(run)
+        opening = _Opening(run, unpacked)
         laid: list[tuple[Path, Path]] = []
         places: list[Path] = []
         opening.evaluations = _evaluations(sources)
@@ -93,22 +98,26 @@ def opened(
             opening.configure(Path(extra), must=True)
         found = opening.result(framework, restep)
         found.checkpoints = checkpoints(places)
-    for top, path in laid:
-        found = Opening(
-            [bundle.renamed_log(held, top, path) for held in found.held],
-            found.settings,
-            [Warn(one.code, bundle.renamed(one.says, top, path)) for one in found.warnings],
-            [bundle.renamed_source(one, top, path) for one in found.beside],
-            found.answers,
-            found.versions,
-            tuple(replace(one, path=bundle.renamed(one.path, top, path)) for one in found.checkpoints),
-        )
-    return found
+        for top, path in [*laid, *opening.spooled]:
+            before = found.shown
+            found = Opening(
+                [bundle.renamed_log(held, top, path) for held in found.held],
+                found.settings,
+                [Warn(one.code, bundle.renamed(one.says, top, path)) for one in found.warnings],
+                [bundle.renamed_source(one, top, path) for one in found.beside],
+                found.answers,
+                found.versions,
+                tuple(replace(one, path=bundle.renamed(one.path, top, path)) for one in found.checkpoints),
+                lambda says, before=before, top=top, path=path: bundle.renamed(before(says), top, path),  # type: ignore[misc]
+            )
+        yield found
 
 
 class _Opening:
-    def __init__(self, run: str | None) -> None:
+    def __init__(self, run: str | None, unpacked: ExitStack) -> None:
         self._run = run
+        self._unpacked = unpacked
+        self.spooled: list[tuple[Path, Path]] = []
         self._held: list[Held] = []
         self._settings: list[tuple[Path, dict[str, object], bool]] = []
         self._warnings: list[Warn] = []
@@ -132,7 +141,12 @@ class _Opening:
             raise BadRequest(_WANTED, "an empty name")
         if str(source) == "-":
             given = standard_input() if stdin is None else stdin
-            self._hold(lambda run: read_log(None, given, name="-", run=run), Path("-"), must=True)
+            try:
+                self._hold(lambda run: read_log(None, given, name="-", run=run), Path("-"), must=True)
+            except CannotRead as problem:
+                if "saved answers" not in problem.found:
+                    raise
+                self._answers.append(self._spool(given))
             return
         if re.match(_ADDRESS, str(source)):
             address = str(source)
@@ -163,6 +177,13 @@ class _Opening:
             self._answers.append(path)
         else:
             self._hold(lambda run: read_log(path, run=run), path, standing=_standing(path))
+
+    def _spool(self, given: bytes) -> Path:
+        """A file with what came from standard input, for as long as the sources are open."""
+        place = Path(self._unpacked.enter_context(TemporaryDirectory(prefix="rlclinic-"))) / "input"
+        place.write_bytes(given)
+        self.spooled.append((place, Path("-")))
+        return place
 
     def group(self) -> None:
         """Read what was given as several files of one run of a tracker."""

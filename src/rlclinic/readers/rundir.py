@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -143,6 +143,7 @@ def find(path: Path, run: str | None = None) -> Found:
              "evaluation": found.evaluations}[kind].append(one)  # fmt: skip
     homes = _fertile(homes, found)
     kept = _chosen(path, homes, run, found)
+    found.rollouts = [one for one in found.rollouts if _nearest(one, homes) in (None, *kept)]
     for home in kept:
         _take(path, homes[home], found)
     _settle_configs(path, kept, found)
@@ -272,6 +273,11 @@ def _chosen(top: Path, homes: dict[Path, _Home], run: str | None, found: Found) 
         choices=names,
         hint=command(top, names[0]) + parts,
     )
+
+
+def _nearest(file: Path, homes: Collection[Path]) -> Path | None:
+    """The innermost of ``homes`` around a file; None when there is none."""
+    return next((place for place in file.parents if place in homes), None)
 
 
 def _loose(home: _Home) -> bool:
