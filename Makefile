@@ -23,7 +23,7 @@ test-all: $(STAMP)  ## what the trackers' own packages write, read back (install
 
 acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetitions
 	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py
-	$(BIN)/python -m pytest -n auto --full tests/test_casebook.py
+	$(BIN)/python -m pytest -n auto --full tests/test_casebook.py tests/test_planted_exploits.py
 	$(BIN)/python tools/measure.py --check
 
 fuzz: $(STAMP)  ## 10,000 damaged files of every form (about half an hour on one core)
@@ -52,6 +52,7 @@ bench: $(STAMP)  ## speed and memory against rivals, in environments of their ow
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/stats.py
 	$(BIN)/python benchmarks/readers.py --rivals
+	$(BIN)/python benchmarks/rollouts.py
 
 clean:
 	rm -rf .venv

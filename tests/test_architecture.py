@@ -14,15 +14,15 @@ from rlclinic.checks import CHECKS
 
 SOURCE = Path(__file__).parents[1] / "src" / "rlclinic"
 ROW = {
-    "rollouts": 0, "errors": 0,
+    "rollouts": 0, "errors": 0, "grader": 0,
     "model": 1,
     "names": 2, "stats": 2,
     "readers": 3, "answers": 3, "simulate": 3,
     "vitals": 4,
     "checks": 5,
-    "differential": 6, "remedies": 6, "reassurances": 6,
+    "differential": 6, "remedies": 6, "reassurances": 6, "regrade": 6,
     "prognosis": 7,
-    "diagnose": 8,
+    "diagnose": 8, "gallery": 8,
     "report": 9, "assess": 9,
     "explain": 10, "prescribe": 10, "suggest": 10,
     "cli": 11, "__main__": 11, "__init__": 11,
@@ -31,7 +31,7 @@ ROW = {
 FORBIDDEN = {("checks", "names"), ("checks", "readers"), ("checks", "report"), ("report", "checks"), ("simulate", "checks"),
              ("report", "diagnose"), ("simulate", "stats")}  # fmt: skip
 LONGEST = 560
-SHARED = ("form", "readings", "groups", "rewards")
+SHARED = ("form", "baselines", "readings", "groups", "rewards", "rescored", "sampled", "wording")
 """Modules among the checks that are no check: the form of one, and what several of them read in the same way."""
 
 

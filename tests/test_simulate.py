@@ -36,6 +36,8 @@ NOT_IN_A_LOG = {
     "contamination": "the settings show it: which data is trained and which is held out",
     "environment_tokens_trained": "only a setting or saved answers show the loss mask",
     "eval_too_noisy": "it says that nothing can be decided, beside whatever the run has",
+    "reward_hacking": "only saved answers show what is paid",
+    "verifier_disagreement": "it needs saved answers and a second verifier",
 }
 """Checks without a simulated run, with the reason."""
 BUILT = tuple(built())

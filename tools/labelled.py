@@ -26,7 +26,7 @@ SATISFIES: Mapping[str, tuple[str, ...]] = {
         "zero_variance_all_right", "zero_variance_all_wrong", "zero_variance_discrete_middle"
     ),
     "reward_saturated": ("reward_saturated", "zero_variance_all_right"),
-    "reward_hacking": ("reward_eval_divergence",),
+    "reward_hacking": ("reward_eval_divergence", "reward_hacking"),
     "truncation": ("truncation", "never_eos"),
     "never_terminates": ("never_eos", "truncation"),
     "kl_zero": ("kl_pinned_zero",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +52,29 @@ def _output_options(command: Any) -> Any:
     return command
 
 
+def _answer_options(command: Any) -> Any:
+    for option in (
+        click.option(
+            "--rollouts",
+            "answers",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="A file or folder of saved answers; repeatable.",
+        ),
+        click.option(
+            "--columns",
+            metavar="NAME=COLUMN,...",
+            help="What the columns of your own saved answers are: prompt=question,completion=text.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @cli.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
 @_output_options
+@_answer_options
 @click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
 @click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
 @click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
@@ -65,6 +85,13 @@ def _output_options(command: Any) -> Any:
 @click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
 @click.option("--until", type=float, metavar="STEP", help="Diagnose the log as it stood at this step.")
+@click.option(
+    "--samples",
+    type=click.IntRange(0, 50),
+    default=0,
+    metavar="N",
+    help="Show up to N saved answers of each finding that has examples, masked; by default no text is shown.",
+)
 @click.option(
     "--gpus",
     type=click.FloatRange(min=0, min_open=True),
@@ -88,12 +115,15 @@ def _output_options(command: Any) -> Any:
     metavar="STEP",
     help="A step with a saved checkpoint; repeatable.",
 )
+@click.option("--verifier", metavar="MODULE:FUNCTION", help="Your own function that grades saved answers again.")
 def diagnose(
     sources: tuple[str, ...],
     form: str,
     output: Path | None,
     force: bool,
     fail_on: str | None,
+    answers: tuple[Path, ...],
+    columns: str | None,
     framework: str | None,
     configs: tuple[Path, ...],
     chosen_run: str | None,
@@ -102,13 +132,16 @@ def diagnose(
     limits: Path | None,
     only: str | None,
     until: float | None,
+    samples: int,
     gpus: float | None,
     gpu_hour_price: float | None,
     saved: tuple[float, ...],
+    verifier: str | None,
 ) -> None:
     """Diagnose one run from its SOURCEs: log files, a directory, an address, or - for standard input.
 
     Several sources are one run (a log and its configuration, the parts of a resumed run) and are merged by step.
+    Saved answers are found in a directory; --rollouts names others, and needs no SOURCE beside it.
     An address is wandb://ENTITY/PROJECT/RUN (without RUN the runs are listed), mlflow://HOST:PORT/RUN_ID or
     mlflow+http://HOST:PORT/EXPERIMENT/RUN_NAME; nothing else is ever asked of a network.
 
@@ -120,21 +153,46 @@ def diagnose(
     from rlclinic.diagnose import read_limits
     from rlclinic.readers import read
 
+    sources = sources or tuple(map(str, answers))
+    if not sources:
+        raise BadRequest("a SOURCE", "none", hint="rlclinic diagnose LOGFILE")
     given = None if limits is None else read_limits(limits)
     with _busy(sources):
-        run = read(sources, framework=framework, config=configs, eval_key=eval_key, run=chosen_run, names=own_names)
+        run = read(
+            sources,
+            framework=framework,
+            config=configs,
+            eval_key=eval_key,
+            run=chosen_run,
+            names=own_names,
+            rollouts=answers,
+            answer_columns=_columns(columns),
+        )
     run = run.told(gpus=gpus, checkpoints=saved)
     if until is not None:
         run = run.upto(until)
-        if not len(run.steps):
+        if not len(run.steps) and not any(len(table) for table in run.rollouts):
             raise BadRequest("a step that the log has reached", f"--until {until:g}, before the first step")
+    if verifier is not None:
+        from rlclinic.regrade import regrade
+
+        run = regrade(run, verifier)
     chosen = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
     if chosen is not None and not chosen:
         raise BadRequest("the names of checks after --only", repr(only), hint="rlclinic checks")
     given_files = [path for path in (limits, own_names) if path is not None]
-    inputs = [Path(source) for source in sources if source != "-"] + [*configs, *given_files]
+    inputs = [Path(source) for source in sources if source != "-"] + [*configs, *answers, *given_files]
     diagnosis = examine_run(run, only=chosen, limits=given, gpu_hour_price=gpu_hour_price)
-    _deliver(diagnosis, form, output, force, fail_on, inputs)
+    _deliver(diagnosis, form, output, force, fail_on, inputs, samples)
+
+
+def _columns(given: str | None) -> Mapping[str, str] | None:
+    """What the columns of the user's own form are, where he says it."""
+    if given is None:
+        return None
+    from rlclinic.readers.answers import parse_columns
+
+    return parse_columns(given)
 
 
 def _busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextManager[object]:
@@ -158,18 +216,12 @@ def _deliver(
     force: bool,
     fail_on: str | None,
     inputs: Sequence[Path] = (),
+    samples: int = 0,
 ) -> None:
     """Print or write the report, then leave with the exit code that ``--fail-on`` asks for."""
-    import shutil
-
     from rlclinic.report import render
 
-    terminal = sys.stdout is not None and sys.stdout.isatty() and output is None
-    width = min(shutil.get_terminal_size((80, 24)).columns, 120) if output is None else 100
-    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower() if output is None else "utf-8"
-    text = render(
-        diagnosis, form, width=max(width, 60), color=terminal, ascii=form == "terminal" and "utf" not in encoding
-    )
+    text = render(diagnosis, form, samples=samples, **_drawing(form, output))
     read_from = [Path(source.path) for source in diagnosis.run.sources]
     _write(text, output, force, [*inputs, *read_from])
     if fail_on is None:
@@ -180,6 +232,16 @@ def _deliver(
         sys.exit(1)
     if diagnosis.verdict.severity == "undecided" or any(c.outcome == "failed" for c in diagnosis.checks):
         sys.exit(3)
+
+
+def _drawing(form: str, output: Path | None) -> dict[str, Any]:
+    """How wide, in colour or not, and in ASCII or not the place of the output can show a page."""
+    import shutil
+
+    terminal = sys.stdout is not None and sys.stdout.isatty() and output is None
+    width = min(shutil.get_terminal_size((80, 24)).columns, 120) if output is None else 100
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower() if output is None else "utf-8"
+    return {"width": max(width, 60), "color": terminal, "ascii": form == "terminal" and "utf" not in encoding}
 
 
 def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] = ()) -> None:
@@ -201,6 +263,88 @@ def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] =
         output.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
     except OSError as problem:
         raise BadRequest("a file that can be written", f"{output}: {problem.strerror}") from problem
+
+
+@cli.command()
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.option("--prompt", metavar="TEXT|NUMBER", help="One prompt through the steps, by words of it or by its number.")
+@click.option("--step", type=float, callback=_finite, metavar="STEP", help="The groups of one step.")
+@click.option("--worst", is_flag=True, help="Lowest reward, groups without a signal, largest mismatch.")
+@click.option("--best", is_flag=True, help="The highest reward, one answer a prompt.")
+@click.option("--exploits", is_flag=True, help="What is rewarded besides being right, with counts and examples.")
+@click.option(
+    "--samples",
+    type=click.IntRange(1, 200),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Answers shown of each kind.",
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", show_default=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+@_answer_options
+@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
+@click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
+@click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
+@click.option("--verifier", metavar="MODULE:FUNCTION", help="Your own function that grades saved answers again.")
+def rollouts(
+    sources: tuple[str, ...],
+    prompt: str | None,
+    step: float | None,
+    worst: bool,
+    best: bool,
+    exploits: bool,
+    samples: int,
+    form: str,
+    output: Path | None,
+    force: bool,
+    answers: tuple[Path, ...],
+    columns: str | None,
+    framework: str | None,
+    configs: tuple[Path, ...],
+    chosen_run: str | None,
+    verifier: str | None,
+) -> None:
+    """Look at the saved answers of one run: files of them, its directory, or both.
+
+    Without an option: what was read, figures at the beginning and at the end, and what pays besides being right. With one:
+    the answers themselves. Secrets and personal strings are masked, always.
+    """
+    from rlclinic import gallery
+    from rlclinic.readers import read
+    from rlclinic.readers.opening import standard_input
+    from rlclinic.report import render_gallery
+
+    sources = sources or tuple(map(str, answers))
+    if not sources:
+        raise BadRequest("a SOURCE", "none", hint="rlclinic rollouts RUN")
+    ways = [name for name, given in (("--prompt", prompt is not None), ("--step", step is not None), ("--worst", worst),
+                                     ("--best", best), ("--exploits", exploits)) if given]  # fmt: skip
+    if len(ways) > 1:
+        raise BadRequest("one way of choosing answers", " and ".join(ways))
+    asked = gallery.Asked(prompt, step, samples if worst else None, samples if best else None, exploits, samples)
+    given: dict[str, Any] = {
+        "framework": framework,
+        "config": configs,
+        "run": chosen_run,
+        "rollouts": answers,
+        "answer_columns": _columns(columns),
+        "stdin": standard_input() if "-" in sources else None,
+    }
+    with _busy(sources):
+        run = gallery.completed(read(sources, wanted=asked.wanted(), **given))
+        choice = gallery.choose(run, asked)
+        more = gallery.unread(run, choice)
+        if more is not None:
+            run = gallery.completed(read(sources, wanted=more, **given))
+    if verifier is not None:
+        from rlclinic.regrade import regrade
+
+        run = regrade(run, verifier)
+    text = render_gallery(gallery.gallery(run, choice), form, **_drawing(form, output))
+    inputs = [Path(source) for source in sources if source != "-"]
+    _write(text, output, force, [*inputs, *configs, *answers, *(Path(source.path) for source in run.sources)])
 
 
 @cli.command()

@@ -267,7 +267,8 @@ def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]
             if key is not None:
                 lines.append(f"{title}: log {key}")
     lines = lines[:MOST_TO_LOG]
-    if any(ROLLOUTS in e.missing for e in checks) and run.knob("log_completions") is not True and not run.excerpt:
+    unsaved = not run.rollouts and run.knob("log_completions") is not True and not run.excerpt
+    if unsaved and any(ROLLOUTS in e.missing for e in checks):
         told = names.remedy("log_completions", run.framework)
         row = names.spell("log_completions", run.framework)
         writes = told.writes or ("" if row is None else names.write("log_completions", True, run.framework))

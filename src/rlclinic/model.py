@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlclinic.rollouts import Rollouts
+from rlclinic.rollouts import Regraded, Rollouts
 
 Floats: TypeAlias = NDArray[np.float64]
 Scalar: TypeAlias = float | int | str | bool | None
@@ -23,6 +23,8 @@ OutcomeName: TypeAlias = Literal["examined", "unexamined", "not_applicable", "fa
 
 ROLLOUTS = "rollouts"
 """What can only be seen in saved answers; stands among canonical metrics in what a check needs and misses."""
+SAVED = "saved answers"
+"""The key of a column that was worked out from saved answers and is in no log."""
 
 
 class Severity(enum.IntEnum):
@@ -230,6 +232,8 @@ class Run:
     """The error that ended the run, in the log's own (bounded) words; empty when the log shows none."""
     rollouts: tuple[Rollouts, ...] = ()
     """Saved answers, those with most rows first; several where they were saved in several forms."""
+    regraded: Regraded | None = None
+    """What a second verifier says of a sample of them, where the user gave one."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Model, hardware and similar plain facts for the head line, only where the log or configuration states them."""
 
@@ -266,8 +270,12 @@ class Run:
     def partial(self) -> bool:
         """True when the source shows only some metrics (a paste, a text that prints a subset, or saved answers without a
         log): absence proves nothing."""
-        logged = not self.rollouts or any(source.role == "metrics" for source in self.sources)
-        return self.excerpt or not logged or any(warn.code == "printed_subset" for warn in self.warnings)
+        return self.excerpt or not self.logged or any(warn.code == "printed_subset" for warn in self.warnings)
+
+    @property
+    def logged(self) -> bool:
+        """False when there are saved answers and no log beside them."""
+        return not self.rollouts or any(source.role == "metrics" for source in self.sources)
 
     @property
     def thinned(self) -> str:
@@ -285,9 +293,10 @@ class Run:
 
     @cached_property
     def steps(self) -> Floats:
-        """Every step at which a training metric was logged, increasing."""
-        logged = [c.steps for name, c in self.columns.items() if not name.startswith("eval.")]
-        logged += [c.mean.steps for c in self.components.values()]
+        """Every step at which a training metric was logged, increasing; without a log, at which answers were saved."""
+        columns = [c for name, c in self.columns.items() if not name.startswith("eval.")]
+        columns += [c.mean for c in self.components.values()]
+        logged = [c.steps for c in columns if SAVED not in c.key] or [c.steps for c in columns]
         return np.unique(np.concatenate(logged)) if logged else np.empty(0)
 
     @property
@@ -308,7 +317,9 @@ class Run:
         """The run as its log stood at ``step``."""
         seams = {s: why for s, why in self.seams.items() if s <= step}
         saved = tuple(one for one in self.checkpoints if one.step <= step)
-        return replace(self._cut(lambda column: column.upto(step)), seams=seams, checkpoints=saved)
+        tables = tuple(found for one in self.rollouts if len(found := one.only(~(one.step > step))))
+        cut = self._cut(lambda column: column.upto(step))
+        return replace(cut, seams=seams, checkpoints=saved, rollouts=tables)
 
     @cached_property
     def last_attempt(self) -> Run:
@@ -474,6 +485,8 @@ class Finding:
     """Step from which a cause that is a setting has acted, where that is earlier than what it did became visible."""
     own_cause: bool = False
     """True when what was seen rules out that another failure explains it (a bug shown by live groups)."""
+    samples: tuple[int, ...] = ()
+    """Rows of ``run.rollouts[0].train`` that show what is meant, the clearest first; their words are told only on demand."""
 
     check: str = ""
     tier: Tier = "likely"

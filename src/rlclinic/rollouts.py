@@ -219,6 +219,47 @@ class Rollouts:
         return np.asarray(np.isfinite(self.sums(self.reward)) & (self.size > 1))
 
 
+@dataclass(frozen=True, eq=False)
+class Regraded:
+    """A sample of saved answers as a second verifier grades them: arrays (k,), one row an answer that got a verdict."""
+
+    verifier: str
+    """The function that graded, as the user named it."""
+    rows: Ints
+    """Rows of the training answers of the best table."""
+    window: Ints
+    """Quarter of the steps that the answer is from, 0..3."""
+    reward: Floats
+    score: Floats
+    weight: Floats
+    """How many saved answers each stands for."""
+    paid: Flags
+    """The reward lies in the upper half of what saved answers earn."""
+    accepted: Flags
+    """The same of the second verifier's score; of scores from 0 to 1 those from one half on."""
+    asked: int = 0
+    silent: int = 0
+    """Answers on which the verifier gave no verdict, of all ``asked``."""
+    failed: int = 0
+    """Answers at which it raised an error."""
+    slow: int = 0
+    """Answers at which it was stopped at its time limit."""
+
+    @property
+    def refused(self) -> float:
+        """Share of the paid answers that the verifier refuses, each with its weight; 0 without a paid one."""
+        return self._share(self.paid & ~self.accepted, self.paid)
+
+    @property
+    def missed(self) -> float:
+        """Share of the answers that are not paid which the verifier accepts; 0 without one."""
+        return self._share(~self.paid & self.accepted, ~self.paid)
+
+    def _share(self, which: Flags, of: Flags) -> float:
+        whole = float(self.weight[of].sum())
+        return float(self.weight[which].sum()) / whole if whole > 0 else 0.0
+
+
 _COLUMNS = (
     "step", "group", "prompt", "answer", "reward", "advantage", "tokens", "characters", "ending", "held_out", "lag",
     "turns", "tool_calls", "mismatch", "worst_mismatch", "logp", "trained", "key",

@@ -342,7 +342,8 @@ def reward_range(run: Run) -> RewardRange | None:
     if top is not None and bottom is not None and len(top.finite) and len(bottom.finite):
         low, high = float(bottom.finite.values.min()), float(top.finite.values.max())
         if high > low:
-            return RewardRange(low, high, f"extremes seen in {bottom.key} and {top.key}")
+            where = " and ".join(dict.fromkeys((bottom.key, top.key)))
+            return RewardRange(low, high, f"extremes seen in {where}")
     spread = run.get("reward.std") or run.get("reward.std_unresolved")
     if not parts and _binary(reward, spread):
         return RewardRange(0.0, 1.0, "the reward behaves like a right-or-wrong score")

@@ -51,6 +51,7 @@ from rlclinic.checks.repetition_loop import repetition_loop
 from rlclinic.checks.resume_discontinuity import resume_discontinuity
 from rlclinic.checks.reward_decline import reward_decline
 from rlclinic.checks.reward_eval_divergence import reward_eval_divergence
+from rlclinic.checks.reward_hacking import reward_hacking
 from rlclinic.checks.reward_model_overoptimisation import reward_model_overoptimisation
 from rlclinic.checks.reward_saturated import reward_saturated
 from rlclinic.checks.sampler_corruption import sampler_corruption
@@ -71,6 +72,7 @@ from rlclinic.checks.truncation import truncation
 from rlclinic.checks.turn_explosion import turn_explosion
 from rlclinic.checks.value_loss_explosion import value_loss_explosion
 from rlclinic.checks.verifier_broken import verifier_broken
+from rlclinic.checks.verifier_disagreement import verifier_disagreement
 from rlclinic.checks.weight_sync_failure import weight_sync_failure
 from rlclinic.checks.zero_gradient_steps import zero_gradient_steps
 from rlclinic.checks.zero_variance_all_right import zero_variance_all_right
@@ -97,9 +99,11 @@ CHECKS: tuple[Check, ...] = (
     loss_length_bias,
     advantage_not_centred,
     verifier_broken,
+    verifier_disagreement,
     self_judge_drift,
     judge_noise_dominates,
     dominating_reward_component,
+    reward_hacking,
     token_drift_retokenisation,
     environment_tokens_trained,
     sampler_corruption,

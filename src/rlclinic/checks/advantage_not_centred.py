@@ -9,6 +9,9 @@ Without a baseline every answer with a positive reward is reinforced, good or ba
 is pushed down. What tells answers apart drowns in the level of the reward: the gradient is noise for the most part, and
 entropy follows the sign of the reward.
 
+Saved answers decide it: advantages are worked out again from their rewards and groups. A group name for each answer to
+one prompt makes groups of one, as does an id that is drawn per answer.
+
 ## When it is not a problem
 A mean that is merely not 0: it is weighted by tokens in most trainers, and wrong answers are longer. Leave-one-out
 baselines, whitening over the batch, filtered batches and a critic all give means beside 0 too. REINFORCE without a
@@ -17,8 +20,9 @@ baseline, when chosen on purpose.
 
 import numpy as np
 
+from rlclinic.checks.baselines import Baseline, baseline, extremes, mean_follows
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.model import Evidence, Finding, Onset, Run, Severity
 
 _RELATIVE = ("grpo", "rloo", "dr_grpo", "gspo", "dapo")
 """Estimators whose baseline is the mean of the group."""
@@ -34,9 +38,12 @@ _CURES = ("larger_groups", "batch_baseline", "check_group_ids")
 def advantage_not_centred(run: Run, limits: Limits) -> Answer:
     if run.algorithm in ("ppo", "gae") or "value.loss" in run:
         return NotApplicable("a critic gives the baseline; its advantages need not agree with group means")
+    proof = baseline(run, limits.at("share", Severity.CRITICAL), int(limits["prompts"]))
+    if proof is not None and (proof.severity is not None or proof.centred):
+        return _proven(proof)
     single = run.number("group_size") == 1 and run.algorithm in _RELATIVE
-    seen = _extremes(run, limits["tolerance"])
-    follows = _follows(run, limits)
+    seen = extremes(run, limits["tolerance"])
+    follows = mean_follows(run, limits)
     if seen is None and follows is None:
         return _by_configuration(run) if single else _blind()
     steps, equal, one_sign = seen if seen is not None else (run["reward.mean"].finite.steps, np.zeros(0), np.zeros(0))
@@ -68,41 +75,17 @@ def advantage_not_centred(run: Run, limits: Limits) -> Answer:
     )
 
 
-def _extremes(run: Run, tolerance: float) -> tuple[Floats, Floats, Floats] | None:
-    """(steps, rows in which both extremes agree, rows in which all advantages have one sign); None without the extremes.
-
-    Rows without any advantage or reward that differs from 0 say nothing and are left out.
-    """
-    best: tuple[Floats, Floats, Floats] | None = None
-    for kind in ("reward", "reward.shaped"):
-        steps, top, most = run.paired("advantage.max", f"{kind}.max")
-        other, bottom, least = run.paired("advantage.min", f"{kind}.min")
-        steps, i, j = np.intersect1d(steps, other, assume_unique=True, return_indices=True)
-        top, most, bottom, least = top[i], most[i], bottom[j], least[j]
-        told = (np.maximum(np.abs(most), np.abs(least)) > 0) & (np.maximum(np.abs(top), np.abs(bottom)) > tolerance)
-        if not told.any():
-            continue
-        rounding = max(run["advantage.max"].resolution, run[f"{kind}.max"].resolution)
-        near = tolerance * np.maximum(np.abs(most), np.abs(least)) + rounding
-        equal = (np.abs(top - most) <= near) & (np.abs(bottom - least) <= near)
-        one_sign = equal & ((bottom >= 0) | (top <= 0))
-        found = steps[told], equal[told].astype(float), one_sign[told].astype(float)
-        if best is None or found[1].mean() > best[1].mean():
-            best = found
-    return best
-
-
-def _follows(run: Run, limits: Limits) -> bool | None:
-    """Whether the mean advantage is the mean reward, row by row, to a share of its size; None when it cannot be told."""
-    _, advantage, reward = run.paired("advantage.mean", "reward.mean")
-    if not len(reward) or float(np.median(np.abs(reward))) <= limits["tolerance"]:
-        return None
-    extremes = "advantage.max" in run and "reward.max" in run
-    if not extremes and (len(reward) < limits["rows"] or float(np.ptp(reward)) == 0.0):
-        return None  # one level may agree with another by chance; a course may not
-    off = float(np.median(np.abs(advantage - reward)))
-    scale = float(np.median(np.abs(reward))) if extremes else float(np.ptp(reward))
-    return off <= limits["off"] * scale
+def _proven(proof: Baseline) -> Finding:
+    return Finding(
+        severity=proof.severity,
+        says=proof.says,
+        numbers={"share": proof.share},
+        metrics=("reward.mean",),
+        onset=None if proof.severity is None else Onset(proof.since, proof.since, proof.since),
+        evidence=Evidence(proof.share, None, "advantages worked out again from the saved rewards and groups"),
+        remedies=("check_group_ids", "larger_groups", "batch_baseline") if proof.grouped else _CURES,
+        would_decide=() if proof.severity != Severity.INFO else ("which estimator this run was meant to use",),
+    )
 
 
 def _by_configuration(run: Run) -> Finding:

@@ -2,7 +2,7 @@
 
 ## What you see
 The configuration evaluates on the data that is trained on; or the held-out score is near its maximum at the first
-evaluation, before anything was learnt, and stays there.
+evaluation, before anything was learnt, and stays there. Saved answers of both show exactly which prompts they share.
 
 ## Why it matters
 A score on questions that were seen, in this run or before it, measures memory. It cannot show what the run learns, and
@@ -16,12 +16,16 @@ them apart. A score that starts low and rises beside the reward says nothing eit
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.sampled import overlap
 from rlclinic.model import Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late_mean
 
 
 @check(page=__doc__, uses=["eval.score", "reward.mean"], since="0.2")
 def contamination(run: Run, limits: Limits) -> Answer:
+    exact = overlap(run, limits)
+    if exact is not None and exact.severity is not None:
+        return exact
     shared = _shared(run)
     first = float(run.steps[0]) if len(run.steps) else 0.0
     remedies = ("clean_held_out_set",)
@@ -39,6 +43,8 @@ def contamination(run: Run, limits: Limits) -> Answer:
         )
     held_out = run.get("eval.score")
     if held_out is None or len(held_out.finite) < limits["evaluations"]:
+        if exact is not None:
+            return exact
         return Unexamined(("eval.score",), "needs held-out scores from the start on, or the names of both data sets")
     score = held_out.finite
     begin, now = float(score.values[0]), late_mean(score.values)

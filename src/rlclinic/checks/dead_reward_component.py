@@ -1,7 +1,8 @@
 """A part of the reward is constant, so that it teaches nothing.
 
 ## What you see
-The mean of one reward part is the same in every row, mostly 0; or it has hardly any share in the reward's variance.
+The mean of one reward part is the same in every row, mostly 0; or it has hardly any share in the reward's variance. Saved
+answers show more: a part that differs between prompts and never within a group.
 
 ## Why it matters
 A constant shifts every reward of a group alike, and advantages do not feel it. Whatever the part was meant to teach is
@@ -13,13 +14,14 @@ be satisfied, and a penalty of 0 was never due. When every part is constant the 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from rlclinic.answers.parts import PartShare
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.rewards import weighted_variances
+from rlclinic.checks.rewards import faint, proof, saved_shares
 from rlclinic.model import Component, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late_mean
 from rlclinic.stats.shift import longest_run
@@ -28,6 +30,7 @@ _PENALTY = re.compile(r"penal|overlong|violat|punish|cost", re.I)
 _KINDS = {
     "never": "no answer earns what is asked there",
     "lost": "no longer earned",
+    "between": "differs between prompts and never within a group, where alone it could teach",
     "always": "always satisfied, or unable to tell answers apart",
     "faint": "under 2 % of the reward's variance from first to last",
     "learnt": "always earned by now",
@@ -52,7 +55,8 @@ def dead_reward_component(run: Run, limits: Limits) -> Answer:
         return Unexamined(("reward.component.mean",), "the parts of the reward are not logged")
     if len(parts) == 1:
         return NotApplicable("the reward has a single part")
-    dead = [found for part in parts if (found := _dead(part, run, limits)) is not None]
+    saved = saved_shares(run)
+    dead = [found for part in parts if (found := _dead(part, run, limits, saved)) is not None]
     numbers, metrics = {"parts": float(len(parts)), "dead": float(len(dead))}, ("reward.component.mean",)
     whole = len(dead) == len(parts) and all(found.kind != "faint" for found in dead)
     if not dead or whole:
@@ -66,7 +70,7 @@ def dead_reward_component(run: Run, limits: Limits) -> Answer:
     since = max(found.since for found in worst)
     return Finding(
         severity=severity,
-        says=_words(worst, kind),
+        says=_words(worst, kind) + proof(run, [found.name for found in worst], saved),
         numbers={**numbers, "rows": float(min(found.rows for found in worst))},
         metrics=metrics,
         onset=Onset(since, since, since),
@@ -76,14 +80,22 @@ def dead_reward_component(run: Run, limits: Limits) -> Answer:
     )
 
 
-def _dead(part: Component, run: Run, limits: Limits) -> _Part | None:
+def _dead(part: Component, run: Run, limits: Limits, saved: Mapping[str, PartShare]) -> _Part | None:
     mean, spread = part.mean.finite, None if part.std is None else part.std.finite
     weights = [abs(p.weight) for p in run.components.values() if p.weight is not None]
     whole = sum(weights) if len(weights) == len(run.components) else 0.0
     weight = abs(part.weight) / whole if part.weight is not None and whole else None
     value, proven = float(mean.values[-1]), spread is not None and len(spread) > 0
     if spread is not None and proven and abs(spread.values[-1]) > max(1e-6, 0.5 * spread.resolution):
-        return _faint(part, run, weight, limits)
+        one, level = saved.get(part.name), late_mean(mean.values)
+        if one is not None and one.alive == 0.0 and one.groups >= limits["groups"]:
+            return _Part(part.name, "between", level, len(mean), float(mean.steps[0]), weight)
+        small = weight is not None and faint(run, part.name, saved, int(limits["spreads"]), limits["variance"])
+        # One that is earned nearly always has been learnt before.
+        earned = 0.9 <= level <= 1.0
+        return (
+            _Part(part.name, "faint", level, len(mean), float(mean.steps[0]), weight) if small and not earned else None
+        )
     same = np.abs(mean.values - value) <= max(1e-9 * max(1.0, abs(value)), 0.5 * mean.resolution)
     if same.all():
         least = 1 if proven else limits["rows"] if value == 0 else limits["constant"]
@@ -96,22 +108,9 @@ def _dead(part: Component, run: Run, limits: Limits) -> _Part | None:
     return _Part(part.name, "learnt" if value > late_mean(mean.values[~same]) else "lost", value, rows, first, weight)
 
 
-def _faint(part: Component, run: Run, weight: float | None, limits: Limits) -> _Part | None:
-    """A part whose share of the variance is small in the first third and in the last; None for one that is earned nearly
-    always, which has been learnt before."""
-    variances, value = weighted_variances(run), late_mean(part.mean.finite.values)
-    own = variances.get(part.name)
-    if own is None or len(own) < limits["spreads"] or weight is None or 0.9 <= value <= 1.0:
-        return None
-    whole, third = np.sum(list(variances.values()), axis=0), len(own) // 3
-    if any(own[rows].sum() >= limits["variance"] * whole[rows].sum() for rows in (slice(third), slice(-third, None))):
-        return None
-    return _Part(part.name, "faint", value, len(own), float(part.mean.finite.steps[0]), weight)
-
-
 def _severity(found: _Part, limits: Limits) -> Severity:
     light = found.weight is not None and found.weight <= limits["weight"]
-    return Severity.WARNING if found.kind in ("never", "lost") and not light else Severity.INFO
+    return Severity.WARNING if found.kind in ("never", "lost", "between") and not light else Severity.INFO
 
 
 def _words(found: Sequence[_Part], kind: str) -> str:
@@ -121,5 +120,5 @@ def _words(found: Sequence[_Part], kind: str) -> str:
     shown = "in the one row shown" if rows == 1 else f"in all {rows} rows"
     where = f"since step {since:g}" if kind in ("lost", "learnt") else shown
     many = len(found) > 1
-    value = "" if kind == "faint" else f" {'are' if many else 'is'} {values} {where}"
+    value = "" if kind in ("faint", "between") else f" {'are' if many else 'is'} {values} {where}"
     return f"reward part{'s' * many} {who}{value}: {_KINDS[kind]}"

@@ -2,7 +2,8 @@
 
 ## What you see
 One part, mostly format, style, length or tool use, carries most of the reward's variance or of its rise, and the part
-that counts right answers stays flat or falls.
+that counts right answers stays flat or falls. Where parts are saved with the answers, a part's share is its covariance
+with the reward within groups, and a part that is an exact function of the answer's length is named as one.
 
 ## Why it matters
 Advantages follow the variance. A part that is easy to move and has most of it decides which answers are strengthened,
@@ -13,25 +14,15 @@ Learning the format first and the task after it, within about a hundred steps, i
 most of the variance because it is the task, or while right answers become more frequent, does no harm.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import lasting
-from rlclinic.checks.rewards import task_parts, weighted_variances
-from rlclinic.model import Component, Evidence, Finding, Onset, Run, Severity
+from rlclinic.checks.rewards import leading, task_parts
+from rlclinic.model import Evidence, Finding, Run, Severity
 from rlclinic.stats.coupling import fall
 from rlclinic.stats.level import early, late, late_mean
 from rlclinic.stats.trend import plateau, trend
-
-
-class _Leader(NamedTuple):
-    part: Component
-    share: float
-    of: str
-    since: Onset | None = None
-    """The first step, where it led in the first third of the run as well; else the start of its rise."""
 
 
 @check(page=__doc__, uses=["reward.component.mean", "reward.component.std", "reward.mean"], since="0.2")
@@ -40,13 +31,13 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         return Unexamined(("reward.component.mean",), "the parts of the reward are not logged")
     if len(run.components) == 1:
         return NotApplicable("the reward has a single part")
-    leader = _leader(run)
+    leader = leading(run)
     if leader is None:
         says = "neither the spread nor the weight of every reward part is known"
         return Unexamined(("reward.component.std",), f"{says}, so their shares cannot be told")
     task = task_parts(run)
     numbers, metrics = {"share": leader.share}, ("reward.component.mean", "reward.component.std")
-    plain = f"reward part {leader.part.name} carries {leader.share:.0%} of {leader.of}"
+    plain = f"reward part {leader.part.name}{leader.note} carries {leader.share:.0%} of {leader.of}"
     names = [part.name for part in task]
     graded = limits.grade("share", leader.share)
     if graded is None or leader.part.name in names or not names:
@@ -99,26 +90,3 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         remedies=("reward_weights", "advantage_scaling", "read_top_answers"),
         would_decide=("the held-out score of the task alone",) if "eval.score" not in run else (),
     )
-
-
-def _leader(run: Run) -> _Leader | None:
-    """The part with the largest share of the late variance or, without spreads, of the reward's rise."""
-    variances = {name: values for name, values in weighted_variances(run).items() if len(values)}
-    late_sums = {name: late_mean(values) for name, values in variances.items()}
-    if (whole := sum(late_sums.values())) > 0.0:
-        name = max(late_sums, key=lambda one: late_sums[one])
-        part, third = run.components[name], slice(max(1, len(variances[name]) // 3))
-        began = variances[name][third].sum() > 0.7 * sum(values[third].sum() for values in variances.values())
-        first, rise = float(part.mean.finite.steps[0]), lasting(part.mean, falling=False)
-        since = Onset(first, first, first) if began else None if rise is None else rise.onset
-        return _Leader(part, late_sums[name] / whole, "the reward's variance", since)
-    gains = {
-        part.name: part.weight * (late(part.mean.finite.values) - early(part.mean.finite.values))
-        for part in run.components.values()
-        if part.weight is not None and len(part.mean.finite) >= 12
-    }
-    whole = sum(abs(gain) for gain in gains.values())
-    if len(gains) < 2 or not whole > 0.0:
-        return None
-    name = max(gains, key=lambda one: gains[one])
-    return _Leader(run.components[name], max(0.0, gains[name]) / whole, "what moved in the reward")

@@ -1,8 +1,8 @@
 """Answers are empty, or end within a few tokens.
 
 ## What you see
-A share of the answers has no tokens at all, or the mean length of an answer is a handful of tokens, while the reward
-sits at its floor and the answers of a group are all alike.
+A share of the answers has no tokens at all (saved ones are counted one by one), or the mean length of an answer is a
+handful of tokens, while the reward sits at its floor and the answers of a group are all alike.
 
 ## Why it matters
 Nothing is said, so nothing can be learnt. Some trainers leave empty answers out of their means: a policy that answers
@@ -13,8 +13,12 @@ Tasks that ask for a label or a number have answers of a few tokens, and their r
 request also returns nothing: its own log holds the error then.
 """
 
+from dataclasses import replace
+
+from rlclinic.answers import agreement, texts
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import now, since
+from rlclinic.checks.wording import counted
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import early, late, lower_bound, middle, trials_per_row
 from rlclinic.stats.shift import crossing
@@ -26,13 +30,33 @@ _FELL = 5.0
 @check(page=__doc__, uses=["length.aborted_frac", "length.response.mean", "reward.mean"], since="0.2")
 def empty_answers(run: Run, limits: Limits) -> Answer:
     share, length = run.get("length.aborted_frac"), run.get("length.response.mean")
-    by_share = _by_share(run, share, limits) if share is not None and len(share.finite) else None
+    words = texts.of(run)
+    seen = _seen(run, words, limits) if words is not None else None
+    if seen is not None and seen.severity is not None:
+        return seen
+    if share is not None and share.key == agreement.KEY:
+        share = None
+    by_share = _by_share(run, share, limits) if share is not None and len(share.finite) else seen
     if by_share is not None and by_share.severity is not None:
         return by_share
     by_length = _by_length(run, length, limits) if length is not None and len(length.finite) else None
     return (
         by_length or by_share or Unexamined(("length.response.mean",), "neither lengths nor a share of empty answers")
     )
+
+
+def _seen(run: Run, words: texts.Texts, limits: Limits) -> Finding | None:
+    """What saved answers show: those that say nothing, and those that the engine gave up; None where neither is known."""
+    shares = [one for one in (words.empty, words.aborted) if one is not None]
+    if not shares:
+        return None
+    share = max(shares, key=lambda one: one.late.value)
+    gone = share is words.aborted
+    told = "were aborted" if gone else "are empty or next to it"
+    metrics = ("length.aborted_frac", "reward.mean")
+    found = counted(run, share, limits, told, metric=metrics[0], metrics=metrics, remedies=("read_short_answers",))
+    ask = ("the engine's log: why was a request given up?",) if found.severity is not None and gone else ()
+    return replace(found, would_decide=ask)
 
 
 def _by_share(run: Run, column: Column, limits: Limits) -> Finding:

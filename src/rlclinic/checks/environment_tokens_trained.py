@@ -2,7 +2,7 @@
 
 ## What you see
 The mask of tool tokens is off in a run with tools or several turns. KL and entropy are dominated by tool output, and the
-policy begins to write the tool's answers itself.
+policy begins to write the tool's answers itself. Saved answers with their loss mask show it exactly.
 
 ## Why it matters
 Advantages push the probability of text that the policy does not choose; runs of several turns collapse fast.
@@ -11,7 +11,10 @@ Advantages push the probability of text that the policy does not choose; runs of
 Runs without tools: every token of the answer is the policy's own.
 """
 
+from dataclasses import replace
+
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
+from rlclinic.checks.sampled import masks
 from rlclinic.model import ROLLOUTS, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import late
 
@@ -20,6 +23,10 @@ _TURNS = ("agent.tool_calls.mean", "agent.env_tokens", "agent.turns.mean")
 
 @check(page=__doc__, uses=_TURNS, since="0.2")
 def environment_tokens_trained(run: Run, limits: Limits) -> Answer:
+    exact = masks(run, limits)
+    if exact is not None:
+        cures, ask = ("mask_tool_tokens", "roll_back"), ("the loss mask of ten conversations beside their text",)
+        return replace(exact, remedies=cures, would_decide=ask if exact.severity else ())
     masked = run.knobs.get("mask_tool_tokens")
     used = _used(run)
     if not used and run.partial:

@@ -21,6 +21,8 @@ from rlclinic.model import Evidence, Finding, Run, Severity
 def eval_missing(run: Run, limits: Limits) -> Answer:
     if run.excerpt:
         return NotApplicable("an excerpt need not show evaluations")
+    if not run.logged and not run.evaluations:
+        return NotApplicable("there are only saved answers; evaluations stand in a log")
     if run.partial and not run.evaluations:
         return NotApplicable("this text shows only some of the metrics and need not show evaluations")
     if run.evaluations:

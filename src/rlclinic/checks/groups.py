@@ -8,6 +8,9 @@ from typing import Literal
 import numpy as np
 
 from rlclinic import vitals
+from rlclinic.answers import agreement
+from rlclinic.answers.groups import END, Census, census
+from rlclinic.answers.parts import success
 from rlclinic.checks.form import Limits, NotApplicable, Unexamined
 from rlclinic.checks.readings import now, since
 from rlclinic.model import Column, Evidence, Finding, Knob, Onset, Run, Severity
@@ -38,16 +41,22 @@ class Dead:
     group_size: int | None
     scale: str
     onset: Onset | None
+    counted: Census | None = None
+    """The groups in the saved answers of the last quarter of their steps; None where nothing can be counted."""
 
     @property
     def says(self) -> str:
-        """The share, what would be expected, and the reward at which the groups agree."""
+        """The share, what would be expected, the reward at which the groups agree, and what was counted."""
+        return self._level + ("" if self.counted is None else f"; {_counts(self.counted)}")
+
+    @property
+    def _level(self) -> str:
         bound = "at least " if self.at_least and self.share < 0.995 else ""
         reward = "" if self.reward is None else f" at reward {self.reward:.3g}"
         if self.implied:
             return f"{bound}{self.share:.0%} of groups have no reward spread{reward}: {self.column.note}"
         text = f"{bound}{self.share:.0%} of groups have no reward spread{reward}"
-        if self.expected is not None and self.group_size is not None:
+        if self.expected is not None and self.group_size is not None and self.counted is None:
             text += f" (groups of {self.group_size} at this pass rate: {self.expected:.0%} expected)"
         return text
 
@@ -83,9 +92,10 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
     reward = run.get("reward.mean")
     pay = now(run, reward.finite.values) if reward is not None and len(reward.finite) else None
     place = None if pay is None or run.reward_range is None else run.reward_range.share(pay)
-    kind, scale = _kind(run, pay, place)
+    counted = _late_census(run)
+    kind, scale = _kind_counted(counted) or _kind(run, pay, place)
     expected = None
-    if size and place is not None and 0 <= place <= 1:
+    if size and place is not None and 0 <= place <= 1 and (counted is None or len(run.components) < 2):
         expected = _expected(run, place, int(size))
     bound = limits.at("share", Severity.WARNING if level > limits.at("share", Severity.WARNING) else Severity.INFO)
     began = _since_kind(run, kind, since(share, bound, level)) if level > bound else None
@@ -102,18 +112,92 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
         group_size=int(size) if size else None,
         scale=scale,
         onset=began,
+        counted=counted,
     )
+
+
+_COUNTED = 5
+"""Dead groups that must be counted before they say at which end groups agree (ours)."""
+_SAME = 0.8
+"""Share of the dead groups with one text from which copies, not rewards, are what they have in common (ours)."""
+
+
+def _late_census(run: Run) -> Census | None:
+    """The groups of the last quarter of the saved steps, of at least three; None where nothing can be counted."""
+    table = agreement.trusted(run)
+    steps = np.empty(0) if table is None else table.steps
+    if run.began is None and len(run.steps):
+        steps = steps[steps >= run.steps[0]]
+    if table is None or not len(steps):
+        return None
+    found = census(table).since(float(steps[-max(3, len(steps) // 4) :][0]))
+    return found if len(found) else None
+
+
+def odd_groups(run: Run) -> tuple[int, int] | None:
+    """(live groups of the latest saved answers in which all but one are right, or all but one wrong; live groups); None
+    where answers are not right or wrong."""
+    table = agreement.trusted(run)
+    right = None if table is None else success(table)
+    late = _late_census(run)
+    if table is None or right is None or late is None or not len(late):
+        return None
+    passed = table.sums(right)
+    with np.errstate(invalid="ignore"):
+        live = table.judged & (table.group_step >= late.step.min()) & (passed > 0) & (passed < table.size)
+        odd = live & ((passed == 1) | (passed == table.size - 1))
+    return int(odd.sum()), int(live.sum())
+
+
+def share_at_top(run: Run) -> float | None:
+    """The share of the latest saved answers whose reward is the most that any saved answer earned; None without any."""
+    table, late = agreement.trusted(run), _late_census(run)
+    if table is None or late is None:
+        return None
+    pay = table.reward[(table.step >= late.step.min()) & np.isfinite(table.reward)]
+    low, high = np.nanmin(table.reward), np.nanmax(table.reward)
+    return float((pay >= high - END * (high - low)).mean()) if len(pay) else None
+
+
+def _kind_counted(counted: Census | None) -> tuple[Kind, str] | None:
+    """At which end the counted dead groups agree; copies at both ends are neither: it is not the reward that ties them."""
+    if counted is None or not counted.by or counted.dead.sum() < _COUNTED:
+        return None
+    right, wrong, middle = (int(kind.sum()) for kind in (counted.right, counted.wrong, counted.middle))
+    dead = right + wrong + middle
+    if copied(counted) >= _SAME and max(right, wrong) < _SAME * dead:
+        return "middle", f"copies; {counted.by}"
+    most = max(right, wrong, middle)
+    return ("right" if most == right else "wrong" if most == wrong else "middle"), counted.by
+
+
+def copied(counted: Census) -> float:
+    """The share of the dead groups whose answers are one text; 0 without a dead group."""
+    return float(counted.copies[counted.dead].mean()) if counted.dead.any() else 0.0
+
+
+def _counts(counted: Census) -> str:
+    kinds = (("all right", counted.right), ("all wrong", counted.wrong), ("tied in between", counted.middle))
+    told = ", ".join(f"{int(kind.sum())} {word}" for word, kind in kinds if kind.any()) if counted.by else ""
+    text = (
+        f"in the saved answers {int(counted.dead.sum())} of {len(counted)} groups from step {counted.step.min():g} on"
+    )
+    text += " earn the same" + (f" ({told})" if told else "")
+    if copied(counted) > 0.2:
+        text += f", {int((counted.copies & counted.dead).sum())} of them with one text throughout"
+    return text
 
 
 def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tuple[str, ...]) -> Finding:
     """The finding of the three zero-variance checks; each reports only its own kind."""
     mine = dead.kind == kind
-    ask = () if run.reward_range is not None else ("the attainable reward, or each reward part with its spread",)
+    known = run.reward_range is not None or (dead.counted is not None and bool(dead.counted.by))
+    ask = () if known else ("the attainable reward, or each reward part with its spread",)
     if dead.implied:
         ask = ("the share of dead groups itself, or the saved answers with their rewards", *ask)
     graded = limits.grade("share", dead.share) if mine else None
     severity = min(graded, Severity.INFO) if graded is not None and dead.implied else graded
-    if severity is not None and run.short and kind == "right" and run.reward_range is None:
+    if severity is not None and run.short and kind == "right" and not known:
         severity = min(severity, Severity.WARNING)  # a few rows do not tell whether more could be earned
     measured = severity is not None and not dead.implied and dead.column.status != "filtered"
     return Finding(
@@ -124,6 +208,7 @@ def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tup
             "first": dead.first,
             **({} if dead.expected is None else {"expected": dead.expected}),
             **({} if dead.reward is None else {"reward": dead.reward}),
+            **_numbers(dead.counted),
         },
         metrics=tuple(m for m in ("group.zero_var_frac", "reward.mean", "reward.group_std") if m in run),
         onset=dead.onset if mine else None,
@@ -133,6 +218,15 @@ def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tup
         remedies=remedies,
         would_decide=ask,
     )
+
+
+def _numbers(counted: Census | None) -> dict[str, float]:
+    if counted is None:
+        return {}
+    kinds = {"all_right": counted.right, "all_wrong": counted.wrong, "between": counted.middle}
+    found = {name: float(kind.sum()) for name, kind in kinds.items()} if counted.by else {}
+    one_text = float((counted.copies & counted.dead).sum())
+    return {"groups": float(len(counted)), "dead_groups": float(counted.dead.sum()), **found, "one_text": one_text}
 
 
 def _since_kind(run: Run, kind: Kind, began: Onset | None) -> Onset | None:

@@ -3,6 +3,7 @@
 ## What you see
 A continuous reward whose spread within groups is tiny beside its range, while every group counts as alive and advantages
 have their full size; or a judge's score that does not rise while the policy moves and the held-out score does not gain.
+Saved answers show it exactly: the same text, twice in one group, earns different rewards.
 
 ## Why it matters
 Dividing by the spread inside the group blows differences of a hundredth up to full advantages. The policy then follows
@@ -17,6 +18,7 @@ import re
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import Gain, bought, lasting, now
+from rlclinic.checks.rescored import noisy
 from rlclinic.checks.rewards import parts_named
 from rlclinic.model import Evidence, Finding, Run, Severity
 from rlclinic.stats.level import late
@@ -34,6 +36,9 @@ _JUDGE = re.compile(
     since="0.2",
 )
 def judge_noise_dominates(run: Run, limits: Limits) -> Answer:
+    exact = noisy(run, limits)
+    if exact is not None:
+        return exact
     known = run.reward_range
     whole = known is not None and all(float(end).is_integer() for end in (known.low, known.high))
     if known is not None and ("right-or-wrong" in known.how or "success" in known.how or whole):

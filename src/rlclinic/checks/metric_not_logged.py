@@ -58,7 +58,9 @@ def metric_not_logged(run: Run, limits: Limits) -> Finding:
     severity = Severity.WARNING if blind and not run.partial and not run.short else Severity.INFO
     if not absent:
         return Finding(severity, lumped, {"absent": 0.0}, remedies=("log_reward_parts",))
-    where = "are not among the lines shown" if run.partial else "are not logged"
+    where = "are not logged" if not run.partial else "are not among the lines shown"
+    if not run.logged:
+        where = "are not in the saved answers, and no log was given"
     alike = [u.key[:40] for u in run.unrecognised if "reward" in u.key.lower()][:3] if "reward.mean" in absent else []
     return Finding(
         severity=severity,

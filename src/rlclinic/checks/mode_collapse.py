@@ -2,7 +2,8 @@
 
 ## What you see
 Held-out pass@k (or best of n) comes down to pass@1: of what one answer misses, further answers recover less and less,
-although much is still missed. In saved answers, the texts of a group are nearly the same.
+although much is still missed. In saved answers, the words of two answers to one prompt come to be nearly the same, in groups
+that are not solved and whose answers are long.
 
 ## Why it matters
 A policy that gives one answer per prompt has nothing left to choose from: groups agree, the gradient dies, and the run
@@ -10,23 +11,69 @@ ends at what the base model could do with several tries. Token entropy may look 
 
 ## When it is not a problem
 The gap narrows in every good run, because pass@1 rises towards pass@k, and while pass@k rises too. A score that
-falls takes both down. Fixed sampling seeds make copies without the policy's doing.
+falls takes both down. Fixed sampling seeds make copies without the policy's doing, from the first step on. Answers to
+a solved prompt, and short ones, are alike because they are right.
 """
 
 import numpy as np
 
+from rlclinic.answers import texts
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import lasting
-from rlclinic.model import ROLLOUTS, Column, Evidence, Finding, Onset, Run, Severity
-from rlclinic.stats.level import middle, rank_p
+from rlclinic.checks.readings import bought, lasting
+from rlclinic.model import ROLLOUTS, Column, Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.stats.level import mean_difference, middle, rank_p
+from rlclinic.stats.shift import crossing
 from rlclinic.stats.trend import trend
 
 
 @check(page=__doc__, uses=["eval.pass_at_k", "eval.best_of_n", "eval.score", "group.zero_var_frac"], since="0.2")
 def mode_collapse(run: Run, limits: Limits) -> Answer:
+    words = texts.of(run)
+    alike = _alike(run, words, limits) if words is not None else None
+    if alike is not None and alike.severity is not None:
+        return alike
+    found = _held_out(run, limits)
+    return alike if alike is not None and isinstance(found, Unexamined) else found
+
+
+def _alike(run: Run, words: texts.Texts, limits: Limits) -> Finding | None:
+    """What the words of saved groups show: copies where there was variety. None where too few groups can be judged."""
+    share = words.likeness
+    if share is None or len(share.steps) < 2 or min(share.early.count, share.late.count) < limits["groups"]:
+        return None
+    first, last, between = share.early, share.late, words.between
+    p_value = mean_difference(share.values[share.is_early], share.values[share.is_late]).p_value
+    fell = first.value <= limits["varied"] and p_value <= limits["p_value"]
+    severity = limits.grade("copies", last.value) if fell else None
+    steps, values, _ = share.by_step()
+    began = crossing(steps, values, 0.5 * (first.value + last.value)) if severity is not None else None
+    gain = bought(run, since=began.low) if began is not None else None
+    apart = between.late.value if between is not None and between.late.count else None
+    told = f"in {last.count} unsolved groups of saved answers, each shares {last.value:.0%} of its pieces with the one most "
+    told += f"like it, {first.value:.0%} at first" + (f"; {gain.says}" if gain is not None else "")
+    if severity is not None and apart is not None and apart >= limits["varied"]:
+        told += f"; answers to different prompts share {apart:.0%}: one text for all"
+    return Finding(
+        severity=severity,
+        says=told,
+        numbers={"first": first.value, "late": last.value, "groups": float(last.count)},
+        metrics=tuple(m for m in ("group.zero_var_frac", "eval.score") if m in run),
+        onset=began,
+        evidence=Evidence(
+            last.value - first.value, p_value, "nearest answers within groups, early against late", n=len(share)
+        ),
+        remedies=("clip_higher", "entropy_bonus", "kl_coefficient", "stop_here"),
+        would_decide=("distinct answers per prompt at a higher temperature",) if severity is not None else (),
+    )
+
+
+def _held_out(run: Run, limits: Limits) -> Answer:
     many = next((m for m in ("eval.pass_at_k", "eval.best_of_n") if m in run), None)
     if many is None or "eval.score" not in run:
-        return Unexamined((ROLLOUTS, "eval.pass_at_k"), "needs saved answers, or held-out pass@k beside pass@1")
+        have = (
+            "saved groups are few, solved, or of short answers; neither" if run.rollouts else "needs saved answers, or"
+        )
+        return Unexamined((ROLLOUTS, "eval.pass_at_k"), f"{have} held-out pass@k beside pass@1")
     steps, best, one = run.paired(many, "eval.score")
     top = _top(run, best, one)
     if len(steps) < limits["points"] or top is None:
@@ -49,10 +96,8 @@ def mode_collapse(run: Run, limits: Limits) -> Answer:
     way = trend(steps, best, share=True).verdict
     lost = middle(best[:third]) - middle(best[-third:])
     falls = lost > 0 and (way == "falling" or rank_p(best) <= limits["p_value"])
-    if severity is not None and way == "rising":
-        severity = Severity.INFO
-    elif severity is not None and falls:
-        severity = Severity.CRITICAL
+    if severity is not None:
+        severity = Severity.INFO if way == "rising" else Severity.CRITICAL if falls else severity
     began = fall.onset if fall is not None else Onset(float(steps[0]), float(steps[0]), float(steps[-third]))
     moved = f"from {middle(best[:third]):.3g} to {middle(best[-third:]):.3g}"
     return Finding(
@@ -69,14 +114,9 @@ def mode_collapse(run: Run, limits: Limits) -> Answer:
     )
 
 
-def _top(
-    run: Run, best: np.ndarray[tuple[int], np.dtype[np.float64]], one: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> float | None:
+def _top(run: Run, best: Floats, one: Floats) -> float | None:
     """The score of an answer that is right: 1 for a share, else the most that training pays."""
     if one.size and one.min() >= 0 and best.max() <= 1:
         return 1.0
-    return (
-        None
-        if run.reward_range is None or not one.size or best.max() > run.reward_range.high
-        else run.reward_range.high
-    )
+    span = run.reward_range
+    return None if span is None or not one.size or best.max() > span.high else span.high

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlclinic.checks.form import NotApplicable, Unexamined
-from rlclinic.model import Column, Evidence, Finding, Floats, Forecast, Onset, Run, Severity
+from rlclinic.model import SAVED, Column, Evidence, Finding, Floats, Forecast, Onset, Run, Severity
 from rlclinic.stats.cliff import apart, cliff
 from rlclinic.stats.coupling import Coupling, coupled, fall
 from rlclinic.stats.forecast import forecast
@@ -306,6 +306,12 @@ def since(column: Column, limit: float, level: float) -> Onset | None:
 
 
 POLICY = ("entropy.mean", "length.response.mean", "length.truncated_frac")
+_CALLED = {
+    "entropy.mean": "entropy",
+    "length.response.mean": "answer length",
+    "length.truncated_frac": "the share of cut answers",
+}
+"""What the policy's own series are called where no log has a key for them."""
 _RELATIVE, _SHARE, _ROWS = 0.25, 0.10, 20
 """Change of a level, and of a share, up to which the policy went on as before, over so many rows on either side (ours:
 collapses change length or entropy by half and more within ten rows)."""
@@ -320,9 +326,10 @@ def policy_at(run: Run, at: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         column = run.get(metric)
         if column is None:
             continue
+        name = _CALLED[metric] if column.key == SAVED else column.key
         before, after = column.upto(np.nextafter(at, -np.inf)).values[-_ROWS:], column.since(at).values[:_ROWS]
         if not np.isfinite(after).all() and np.isfinite(before).all():
-            moved.append(column.key)
+            moved.append(name)
             continue
         before, after = before[np.isfinite(before)], after[np.isfinite(after)]
         if len(before) < 3 or len(after) < 3:
@@ -330,7 +337,7 @@ def policy_at(run: Run, at: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         change = abs(float(np.mean(after) - np.mean(before)))
         bound = _SHARE if metric.endswith("_frac") else _RELATIVE * abs(float(np.mean(before)))
         sure = change > bound and mean_difference(before, after).p_value <= 0.01
-        (moved if sure else calm).append(column.key)
+        (moved if sure else calm).append(name)
     return tuple(moved), tuple(calm)
 
 

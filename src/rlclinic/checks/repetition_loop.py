@@ -1,19 +1,25 @@
 """Answers run into loops that repeat themselves until they are cut.
 
 ## What you see
-The logged share of repetitive answers is high. Without it: more and more answers reach the length limit while entropy
-falls and the answers that do end grow no longer, so that two kinds of answers stand side by side.
+Saved answers end in a loop: one piece again and again up to the end, a filler of one character, sentences in which only
+numbers change. Or the logged share of repetitive answers is high. Without both: more and more answers reach the length
+limit while entropy falls and the answers that do end grow no longer, so that two kinds of answers stand side by side.
 
 ## Why it matters
 A loop is certain of its next token and never ends: it costs the full length, earns nothing and drives entropy down.
 
 ## When it is not a problem
 Answers that all grow reach the limit too, and end when it is raised. Rows of one token after a NaN are broken weights,
-not a habit. A broken sampler repeats as well; the trainer then finds the text unlikely.
+not a habit. A broken sampler repeats as well; the trainer then finds the text unlikely. Tables, code, refrains and short
+answers are no loops, nor is what prompt or truth repeat.
 """
 
+from dataclasses import replace
+
+from rlclinic.answers import agreement, texts
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import Lasting, at_seam, bought, lasting, now, since
+from rlclinic.checks.wording import counted
 from rlclinic.model import ROLLOUTS, Column, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import lower_bound, trials_per_row
 
@@ -26,9 +32,14 @@ _CURES = ("repetition_control", "kl_coefficient", "roll_back")
     since="0.2",
 )
 def repetition_loop(run: Run, limits: Limits) -> Answer:
-    logged = run.get("text.repetition_frac")
-    if logged is not None and len(logged.finite):
-        return _logged(run, logged.finite, limits)
+    logged, words = run.get("text.repetition_frac"), texts.of(run)
+    seen = words.repetition if words is not None else None
+    if logged is not None and len(logged.finite) and logged.key != agreement.KEY:
+        found = _logged(run, logged.finite, limits)
+        if found.severity is not None or seen is None:
+            return found
+    if seen is not None and len(seen) >= limits["answers"]:
+        return _seen(run, seen, limits)
     cut, entropy = run.get("length.truncated_frac"), run.get("entropy.mean")
     if run.short or cut is None or entropy is None or len(cut.finite) < limits["rows"]:
         return Unexamined((ROLLOUTS, "text.repetition_frac"), "needs saved answers, or the share of repetitive ones")
@@ -43,6 +54,14 @@ def repetition_loop(run: Run, limits: Limits) -> Answer:
             metrics=("length.truncated_frac", "entropy.mean"),
         )
     return _suspected(run, rise, fall, limits)
+
+
+def _seen(run: Run, share: texts.Measure, limits: Limits) -> Finding:
+    """What the words of saved answers show; a share that falls as training goes on is no more than a remark."""
+    metrics = ("text.repetition_frac", "length.truncated_frac", "entropy.mean")
+    found = counted(run, share, limits, "end in a loop", metric=metrics[0], metrics=metrics, remedies=_CURES)
+    waning = len(share.steps) > 1 and share.late.value <= limits["waning"] * share.early.value
+    return replace(found, severity=Severity.INFO) if found.severity is not None and waning else found
 
 
 def _logged(run: Run, share: Column, limits: Limits) -> Finding:

@@ -12,8 +12,9 @@ The held-out score is high too and the run is at its end: stop, or bring harder 
 """
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.groups import share_at_top
 from rlclinic.checks.readings import bought, now, since
-from rlclinic.model import Evidence, Finding, RewardRange, Run, Severity
+from rlclinic.model import SAVED, Evidence, Finding, RewardRange, Run, Severity
 
 
 @check(
@@ -43,7 +44,11 @@ def reward_saturated(run: Run, limits: Limits) -> Answer:
         severity = Severity.WARNING
     if severity is not None and reward.metric != "reward.mean" and run.short:
         severity = Severity.INFO  # what the reward itself can be is not known, and a few rows do not show how both go
+    at_top = share_at_top(run) if severity is not None and SAVED in span.how else None
+    if severity is not None and at_top is not None and at_top < limits["at_top"]:
+        severity = Severity.INFO  # the most that any answer earned is no end where hardly any answer earns it
     told = "" if gain is None or gain.metric != "eval.score" else f"; {gain.says}"
+    told += "" if at_top is None else f"; {at_top:.0%} of the latest saved answers earn the most that any did"
     return Finding(
         severity=severity,
         says=f"{what} {now(run, reward.values):.3g} is {share:.0%} of the attainable {span.high:.3g}{beside}{told}",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from rlclinic.model import Component, Floats, Run
+from rlclinic.answers import agreement
+from rlclinic.answers.parts import OF_THE_TASK, PartShare, shares
+from rlclinic.checks.readings import lasting
+from rlclinic.model import Component, Floats, Onset, Run
+from rlclinic.stats.level import early, late, late_mean
 
-_OF_THE_TASK = re.compile(r"accura|correct|exact|answer|solv|pass|success|task|outcome|ndcg|unit_?test|win_?rate", re.I)
 _BESIDE_IT = re.compile(
     r"format|style|length|\blen|(^|_)tags?|xml|json|struct|penal|bonus|lang|repet|overlong|(xml|token|word)_?count|brev|concis|think|cit(e|ation)"
     r"|tool_?(use|call)|(^|_)int_",
@@ -21,8 +26,20 @@ def task_parts(run: Run) -> tuple[Component, ...]:
     such, what is left beside parts called after form, length or a bonus; none when the names tell nothing."""
     beside = [part for part in run.components.values() if _BESIDE_IT.search(part.name)]
     rest = [part for part in run.components.values() if part not in beside]
-    named = [part for part in rest if _OF_THE_TASK.search(part.name)]
+    named = [part for part in rest if OF_THE_TASK.search(part.name)]
     return tuple(named or (rest if beside else ()))
+
+
+class Leader(NamedTuple):
+    """The part of the reward that decides most of how answers are told apart."""
+
+    part: Component
+    share: float
+    of: str
+    since: Onset | None = None
+    """The first step, where it led in the first third of the run as well; else the start of its rise."""
+    note: str = ""
+    """What else is proven of it."""
 
 
 def weighted_variances(run: Run) -> dict[str, Floats]:
@@ -42,7 +59,72 @@ def weighted_variances(run: Run) -> dict[str, Floats]:
     }
 
 
+def faint(run: Run, name: str, saved: Mapping[str, PartShare], rows: int, least: float) -> bool:
+    """Whether a part has less than ``least`` of what rewards differ by, early and late: of their covariance within the
+    saved groups where parts are saved, else of the logged variances over at least ``rows`` rows."""
+    one = saved.get(name)
+    if one is not None and np.isfinite([one.first, one.last]).all():
+        return bool(max(abs(one.first), abs(one.last)) < least)
+    variances = weighted_variances(run)
+    own = variances.get(name)
+    if own is None or len(own) < rows:
+        return False
+    whole, third = np.sum(list(variances.values()), axis=0), len(own) // 3
+    return all(own[part].sum() < least * whole[part].sum() for part in (slice(third), slice(-third, None)))
+
+
+def proof(run: Run, names: Sequence[str], saved: Mapping[str, PartShare]) -> str:
+    """Words for parts that are one and the same in every saved answer; empty where they are not, or are not saved."""
+    table = agreement.trusted(run)
+    constant = [name for name in names if name in saved and saved[name].least == saved[name].most]
+    if table is None or not constant or len(constant) < len(names):
+        return ""
+    return f" (the same in all {len(table)} saved answers)"
+
+
 def parts_named(run: Run, words: re.Pattern[str]) -> tuple[Component, ...]:
     """The reward parts whose names say what ``words`` look for, longest series first."""
     found = [part for part in run.components.values() if words.search(part.name) and len(part.mean.finite)]
     return tuple(sorted(found, key=lambda part: (-len(part.mean.finite), part.name)))
+
+
+def saved_shares(run: Run) -> dict[str, PartShare]:
+    """What each part of the reward does within the groups of the saved answers, by its name; empty without saved parts."""
+    table = agreement.trusted(run)
+    if table is None or not table.parts or not table.judged.any():
+        return {}
+    return {one.name: one for one in shares(table, {name: part.weight for name, part in run.components.items()})}
+
+
+def leading(run: Run) -> Leader | None:
+    """The part with the largest share of what the saved answers of a group differ by late in the run or, without saved
+    parts, of the late variance or, without spreads, of the reward's rise."""
+    saved = {name: one for name, one in saved_shares(run).items() if name in run.components and np.isfinite(one.share)}
+    if len(saved) > 1:
+        shares = {name: one.last if np.isfinite(one.last) else one.share for name, one in saved.items()}
+        name = max(shares, key=lambda one: shares[one])
+        part, step = run.components[name], float(run.components[name].mean.finite.steps[0])
+        rise = None if saved[name].first > 0.7 else lasting(part.mean, falling=False)
+        since = Onset(step, step, step) if saved[name].first > 0.7 else None if rise is None else rise.onset
+        what = "what the saved answers of a group differ by"
+        note = ", an exact function of the answer's length," if saved[name].by_length else ""
+        return Leader(part, min(1.0, shares[name]), what, since, note)
+    variances = {name: values for name, values in weighted_variances(run).items() if len(values)}
+    late_sums = {name: late_mean(values) for name, values in variances.items()}
+    if (whole := sum(late_sums.values())) > 0.0:
+        name = max(late_sums, key=lambda one: late_sums[one])
+        part, third = run.components[name], slice(max(1, len(variances[name]) // 3))
+        began = variances[name][third].sum() > 0.7 * sum(values[third].sum() for values in variances.values())
+        first, rise = float(part.mean.finite.steps[0]), lasting(part.mean, falling=False)
+        since = Onset(first, first, first) if began else None if rise is None else rise.onset
+        return Leader(part, late_sums[name] / whole, "the reward's variance", since)
+    gains = {
+        part.name: part.weight * (late(part.mean.finite.values) - early(part.mean.finite.values))
+        for part in run.components.values()
+        if part.weight is not None and len(part.mean.finite) >= 12
+    }
+    whole = sum(abs(gain) for gain in gains.values())
+    if len(gains) < 2 or not whole > 0.0:
+        return None
+    name = max(gains, key=lambda one: gains[one])
+    return Leader(run.components[name], max(0.0, gains[name]) / whole, "what moved in the reward")

@@ -2,7 +2,8 @@
 
 ## What you see
 The trainer's log-probability of the sampled text is whole nats per token below the sampler's own, at once and in every
-answer; answers are garbled and run to the limit, and another engine setting cures it.
+answer; answers are garbled and run to the limit, and another engine setting cures it. Saved answers hold scraps of many
+scripts or broken characters from the first step on, before anything was learnt.
 
 ## Why it matters
 Nothing that is learnt from such text is about the task, and every step on it harms the policy.
@@ -12,9 +13,13 @@ Gaps of hundredths of a nat are rounding. A gap that grows with the distance fro
 weights.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
+from rlclinic.answers import texts
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.wording import counted, grew
 from rlclinic.model import ROLLOUTS, Column, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import late
 from rlclinic.stats.shift import crossing
@@ -28,7 +33,10 @@ _PAIRS = (("mismatch.log_ppl_train", "mismatch.log_ppl_rollout"), ("mismatch.ppl
     since="0.2",
 )
 def sampler_corruption(run: Run, limits: Limits) -> Answer:
-    gap = _gap(run)
+    gap, words = _gap(run), texts.of(run)
+    seen = _garbled(run, words.gibberish, limits) if words is not None and words.gibberish is not None else None
+    if seen is not None and (gap is None or seen.severity is not None):
+        return seen
     if gap is None:
         says = "saved answers, or the log-probability of the sampled text under sampler and trainer, are not at hand"
         return Unexamined((ROLLOUTS, "mismatch.log_ppl_train"), says)
@@ -78,3 +86,21 @@ def _pays(run: Run) -> bool:
     return late(reward.finite.values, least=1) > floor + 0.1 * max(
         abs(float(reward.finite.values.max()) - floor), 1e-12
     )
+
+
+def _garbled(run: Run, share: texts.Measure, limits: Limits) -> Finding:
+    """What the words of saved answers show: garbled from the first steps on, it is the engine's doing; later it may be the
+    policy's, and is left to entropy and reward."""
+    found = counted(
+        run,
+        share,
+        limits,
+        "hold scraps of many scripts or broken characters",
+        grade="garbled",
+        metrics=("length.truncated_frac", "reward.mean"),
+        remedies=("engine_flags", "precision", "roll_back"),
+    )
+    early = len(share.steps) > 0 and float(share.steps[0]) <= limits["first"] and not grew(share)
+    ask = ("the same prompts with prefix caching off and eager mode on",) if found.severity is not None else ()
+    severity = found.severity if early or found.severity is None else Severity.INFO
+    return replace(found, severity=severity, would_decide=ask)

@@ -2,7 +2,8 @@
 
 ## What you see
 A part of the reward that the policy gives itself (its own vote, its own verdict) rises, while a measure that does not
-change with the weights, such as an exact match or the held-out score, stays or falls.
+change with the weights, such as an exact match or the held-out score, stays or falls. Saved answers show it exactly: a
+text that comes again later earns another score.
 
 ## Why it matters
 The meaning of the reward moves with the weights. Agreeing with oneself is the easiest thing to learn, and nothing in
@@ -17,6 +18,7 @@ import re
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import left_behind
+from rlclinic.checks.rescored import moved
 from rlclinic.checks.rewards import task_parts
 from rlclinic.model import Column, Component, Evidence, Finding, Run, Severity
 from rlclinic.stats.coupling import FEWEST_EVALUATIONS, Coupling
@@ -32,6 +34,9 @@ def self_judge_drift(run: Run, limits: Limits) -> Answer:
     judge_is = run.knobs.get("judge")
     if judge_is is not None and _is_policy(str(judge_is.value), run):
         return _by_design(run, f"{judge_is.key} = {judge_is.value}", limits)
+    exact = moved(run, limits)
+    if exact is not None and (exact.severity is not None or not exact.evidence):
+        return exact  # the same texts kept their score, or did not
     if not run.components:
         return Unexamined(("reward.component.mean",), "the parts of the reward are not logged, so no judge can be seen")
     own = [part for part in run.components.values() if _ITSELF.search(part.name)]

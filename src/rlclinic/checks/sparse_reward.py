@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import bought, now
-from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
+from rlclinic.model import SAVED, Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.evidence import mean_interval
 from rlclinic.stats.groups import expected_zero_variance
 from rlclinic.stats.level import held, middle
@@ -43,7 +43,8 @@ def sparse_reward(run: Run, limits: Limits) -> Answer:
     size = run.number("group_size")
     live = 1.0 - live if live is not None else 1.0 - expected_zero_variance(level, int(size)) if size else None
     tail = _tail(run)
-    what = "of answers are right" if rate.metric == "reward.success_rate" else "of the attainable reward is earned"
+    counted = rate.metric in ("reward.success_rate", "group.pass_rate_mean")
+    what = "of answers are right" if counted else "of the attainable reward is earned"
     told = [f"{level:.2%} {what}"]
     if live is not None:
         told.append(f"{live:.0%} of groups carry all of the gradient")
@@ -93,6 +94,9 @@ def _success(run: Run) -> Column | None:
     rate, reward, known = run.get("reward.success_rate"), run.get("reward.mean"), run.reward_range
     if rate is not None and len(rate.finite):
         return rate.finite
+    counted = run.get("group.pass_rate_mean")
+    if counted is not None and counted.key == SAVED and len(run.components) > 1:
+        return counted.finite
     if reward is None or known is None or not len(reward.finite) or len(run.components) > 1:
         return None
     if "right-or-wrong" not in known.how and not (known.low.is_integer() and known.high.is_integer()):

@@ -17,6 +17,7 @@ import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import bought, now, since
+from rlclinic.checks.sampled import told_by
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 
 _AGES = ("offpolicy.staleness.mean", "offpolicy.version_min")
@@ -44,7 +45,7 @@ def stale_rollouts(run: Run, limits: Limits) -> Answer:
     how = "" if severity is None else ", with correcting weights" if corrected else ", without correcting weights"
     return Finding(
         severity=severity,
-        says=f"samples are {level:.3g} policy versions old when trained on{how}"
+        says=f"{told_by(run, *_AGES)}samples are {level:.3g} policy versions old when trained on{how}"
         + (f"; only {share:.0%} of them count after weighting" if few else "")
         + (f"; {gain.says}" if gain is not None else ""),
         numbers={

@@ -16,8 +16,9 @@ balanced and the weighting hardly matters. Worse are continuous, noisy scores: s
 from math import sqrt
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
+from rlclinic.checks.groups import odd_groups
 from rlclinic.checks.readings import now
-from rlclinic.model import Evidence, Finding, Run
+from rlclinic.model import SAVED, Evidence, Finding, Run
 from rlclinic.stats.groups import expected_zero_variance
 
 
@@ -37,19 +38,28 @@ def std_normalisation_bias(run: Run, limits: Limits) -> Answer:
     live = 1.0 - expected_zero_variance(rate, n)
     odd = n * (rate ** (n - 1) * (1 - rate) + (1 - rate) ** (n - 1) * rate)
     share = min(1.0, odd / live) if live > 1e-9 else 0.0
+    counted = odd_groups(run)
+    known = counted is not None and counted[1] >= limits["groups"]
+    if counted is not None and known:
+        share = counted[0] / counted[1]
+    about = f"about {share:.0%} of the live groups of {n}"
+    if counted is not None and known:
+        about = f"{counted[0]} of {counted[1]} live groups of {n} in the saved answers"
     weight = sqrt(n - 1.0)
     loud = limits.grade("share", share) if n >= limits["answers"] else None
     return Finding(
         severity=loud,
-        says=f"rewards are divided by the group's spread; at a success rate of {rate:.0%} "
+        says=f"rewards are divided by the group's spread; at a success rate of {rate:.0%}"
         + (
-            f"about {share:.0%} of the live groups of {n} hold one odd answer, with an advantage near {weight:.2g}"
+            f", {about} hold one odd answer, with an advantage near {weight:.2g}"
             if loud is not None
-            else "groups are mixed enough"
+            else " groups are mixed enough"
         ),
         numbers={"share": share, "rate": rate, "weight": weight},
         metrics=tuple(m for m in ("reward.mean", "reward.success_rate", "advantage.max", "advantage.min") if m in run),
-        evidence=Evidence(share, None, f"binomial groups of {n}; {run.knobs['scale_rewards'].key}"),
+        evidence=Evidence(
+            share, None, f"{'counted' if known else 'binomial'} groups of {n}; {run.knobs['scale_rewards'].key}"
+        ),
         remedies=("advantage_scaling",),
     )
 
@@ -59,6 +69,9 @@ def _rate(run: Run) -> float | None:
     rate, reward, known = run.get("reward.success_rate"), run["reward.mean"].finite, run.reward_range
     if rate is not None and len(rate.finite):
         return now(run, rate.finite.values)
+    counted = run.get("group.pass_rate_mean")
+    if counted is not None and counted.key == SAVED:
+        return now(run, counted.finite.values)
     if known is None or not len(reward) or len(run.components) > 1:
         return None
     return min(1.0, max(0.0, known.share(now(run, reward.values))))

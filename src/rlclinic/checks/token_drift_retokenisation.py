@@ -16,6 +16,7 @@ import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import since
+from rlclinic.checks.sampled import drifted, one_turn, several_turns
 from rlclinic.model import Column, Evidence, Finding, Run, Severity
 from rlclinic.stats.level import late, late_mean
 
@@ -25,7 +26,7 @@ _PAIRS = (("mismatch.logp_diff.mean", "mismatch.logp_diff.max"), ("mismatch.kl_k
 @check(page=__doc__, uses=["agent.turns.mean", *(name for pair in _PAIRS for name in pair)], since="0.2")
 def token_drift_retokenisation(run: Run, limits: Limits) -> Answer:
     if not _several_turns(run):
-        if run.partial:
+        if run.partial and not one_turn(run):
             return Unexamined(
                 ("agent.turns.mean",), "a piece of a log does not show whether the run takes several turns"
             )
@@ -41,21 +42,29 @@ def token_drift_retokenisation(run: Run, limits: Limits) -> Answer:
     share = late_mean(wild, least=1)
     severity = limits.grade("share", share)
     typical, largest = late(mean, least=1), late(most, least=1)
+    words, samples = drifted(run)
     rows = Column(pair[1], run[pair[1]].key, steps, wild)
     return Finding(
         severity=severity,
         says=f"the largest gap of sampler and trainer is {largest:.3g} nats, the mean {typical:.2g} per token"
-        + (f"; so in {share:.0%} of the late rows: a few tokens were never sampled" if severity is not None else ""),
+        + (
+            f"; so in {share:.0%} of the late rows: a few tokens were never sampled{words}"
+            if severity is not None
+            else ""
+        ),
         numbers={"share": share, "largest": largest, "mean": typical},
         metrics=(*pair, *(m for m in ("agent.turns.mean",) if m in run)),
         onset=since(rows, limits.at("share", Severity.WARNING), share) if severity is not None else None,
         evidence=Evidence(largest / max(typical, 1e-12), None, "rows whose largest gap dwarfs the mean"),
         remedies=("token_in_token_out", "tokenization_check", "roll_back"),
         would_decide=("token ids as sampled beside those trained, for ten conversations",) if severity else (),
+        samples=samples,
     )
 
 
 def _several_turns(run: Run) -> bool:
+    if several_turns(run):
+        return True
     turns, calls = run.get("agent.turns.mean"), run.get("agent.tool_calls.mean")
     if turns is not None and len(turns.finite):
         # Some logs count messages: one exchange then shows as two.

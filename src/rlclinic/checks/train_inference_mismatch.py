@@ -16,6 +16,7 @@ import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import LEAST, bought, lasting
+from rlclinic.checks.sampled import carried, told_by
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import held, late
 from rlclinic.stats.shift import crossing
@@ -31,10 +32,11 @@ _MEASURES = {
     "mismatch.is.mean": ("weight", "the weights that correct for the sampler are a factor of {:.3g} away from 1"),
 }
 """Metric, its own limit (estimators and units are never merged), words; the first among equal grades decides."""
+_AGE = "offpolicy.staleness.mean"
 _CURES = ("rollout_is_correction", "precision", "nucleus_truncation", "fp32_head", "router_replay", "roll_back")
 
 
-@check(page=__doc__, uses=[*_MEASURES, "grad.norm", "reward.mean", "offpolicy.staleness.mean"], since="0.2")
+@check(page=__doc__, uses=[*_MEASURES, "grad.norm", "reward.mean", _AGE], since="0.2")
 def train_inference_mismatch(run: Run, limits: Limits) -> Answer:
     if run.knob("sampler") is False:
         return NotApplicable("the trainer samples with its own weights and kernels; there is no second engine")
@@ -53,28 +55,29 @@ def train_inference_mismatch(run: Run, limits: Limits) -> Answer:
     grown = rise is not None and growth >= limits["growth"]
     began = rise.onset if rise is not None and grown else crossed if severity is not None else None
     by_rise = grown and severity == Severity.INFO and worst > np.sqrt(least * more)
-    severity = Severity.WARNING if by_rise else severity
-    told = _harm(run, began, limits) if began is not None and seen and (severity or 0) >= Severity.WARNING else ""
-    if told:
-        severity = Severity.CRITICAL
-    elif severity is not None and seen:
+    grave_enough = seen and (by_rise or (severity or 0) >= Severity.WARNING)
+    told = _harm(run, began, limits) if began is not None and grave_enough else ""
+    severity = Severity.CRITICAL if told else Severity.WARNING if by_rise else severity
+    if severity is not None and seen and not told:
         gain = bought(run, since=float(course.steps[0]))
         borne = limits.grade(limit, now) is None, gain is not None and gain.rising
         severity = min(severity, Severity.INFO if borne[0] else Severity.WARNING if borne[1] else severity)
     constant = began is not None and began.step <= course.steps[0] and growth < 1.5 and not told
-    passed = severity is not None and worst > 1.5 * now
-    up = f", up from {rise.early:.3g}" if rise is not None else ""
+    passed, (by_answer, samples, few) = severity is not None and worst > 1.5 * now, carried(run, limits)
+    severity = max(severity or few, few) if few else severity
+    now_is = words.format(now) + (f", up from {rise.early:.3g}" if rise is not None else "")
+    says = told_by(run, name) + (words.format(worst) + f" at worst, {now:.3g} now" if passed else now_is)
+    says += (_whence(run, constant) + by_answer if severity is not None else "") + told
     return Finding(
-        severity=severity,
-        says=(words.format(worst) + f" at worst, {now:.3g} now" if passed else words.format(now) + up)
-        + (_whence(run, constant) if severity is not None else "")
-        + told,
+        severity,
+        says,
         numbers={"late": now, "worst": worst, "growth": growth, **{_MEASURES[n][0]: v[1] for n, v in levels.items()}},
         metrics=(name, *(m for m in ("grad.norm", "reward.mean") if m in run)),
         onset=began,
         evidence=rise.sized(growth) if by_rise and rise is not None else Evidence(worst, None, "level against a limit"),
         remedies=("nucleus_truncation", "rollout_temperature", *_CURES[:2]) if constant else _CURES,
         would_decide=("20 steps at learning rate 0: does the gap grow?",) if severity else (),
+        samples=samples,
     )
 
 
@@ -97,8 +100,7 @@ def _course(run: Run, name: str) -> Column | None:
 
 def _level(course: Column) -> tuple[float, float]:
     """The highest level that held for a tenth of the run, and the present one; few rows have a present one only."""
-    few = len(course) < LEAST
-    now = late(course.values, least=1 if few else 3)
+    now, few = late(course.values, least=1 if len(course) < LEAST else 3), len(course) < LEAST
     beside = np.median(np.stack([np.roll(course.values, k) for k in (-1, 0, 1)]), axis=0)
     return max(now, 0.0 if few else float(held(np.minimum(course.values, beside))[0].max())), now
 
@@ -116,9 +118,8 @@ def _harm(run: Run, began: Onset, limits: Limits) -> str:
 
 def _whence(run: Run, constant: bool) -> str:
     """What else than the engines may stand behind the gap: settings that differ, or the age of the samples."""
-    age = run.get("offpolicy.staleness.mean")
-    versions = late(age.finite.values, least=1) if age is not None else 0.0
+    versions = late(run[_AGE].finite.values, least=1) if _AGE in run else 0.0
     aged = f"; samples {versions:.2g} policy versions old are part of it" if versions >= 1 else ""
     odd = [f", {k} is {v:g}" for k in ("top_p", "temperature") if (v := run.number(k)) is not None and v != 1]
-    ask = "do temperature, top-p or log-prob mode differ between the two"
-    return (f" from the first row on: {ask}{''.join(odd)}?" if constant else "") + aged
+    ask = f" from the first row on: do temperature, top-p or log-prob mode differ between the two{''.join(odd)}?"
+    return (ask if constant else "") + aged

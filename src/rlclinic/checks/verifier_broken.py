@@ -19,6 +19,7 @@ import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
 from rlclinic.checks.readings import POLICY, at_seam, policy_at
+from rlclinic.checks.rescored import with_answers
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import early, late, middle
 from rlclinic.stats.shift import spikes, steps_found
@@ -37,12 +38,13 @@ def verifier_broken(run: Run, limits: Limits) -> Answer:
     else:
         least = limits["jump"] * span
         found = _stuck(run, reward, least, limits) or _stepped(run, reward, least, limits) or _outages(reward, limits)
-    if isinstance(found, Finding):
-        seen, cures = tuple(m for m in ("reward.mean", *POLICY) if m in run), ("score_gold_answers", "roll_back")
-        ask = ("answers saved before and after, scored again now: do they earn what the log says?",)
-        return replace(found, metrics=seen, remedies=cures, would_decide=ask)
-    says, numbers = "the reward neither stepped by itself nor got stuck", {"late": late(reward.values)}
-    return found or Finding(None, says, numbers, ("reward.mean",))
+    found = with_answers(run, found, limits)
+    calm = Finding(None, "the reward neither stepped by itself nor got stuck", {"late": late(reward.values)})
+    if not isinstance(found, Finding):
+        return found or replace(calm, metrics=("reward.mean",))
+    seen, cures = tuple(m for m in ("reward.mean", *POLICY) if m in run), ("score_gold_answers", "roll_back")
+    ask = ("answers saved before and after, scored again now: do they earn what the log says?",)
+    return replace(found, metrics=seen, remedies=cures, would_decide=ask)
 
 
 def _stuck(run: Run, reward: Column, least: float, limits: Limits) -> Answer | None:
@@ -59,12 +61,10 @@ def _stuck(run: Run, reward: Column, least: float, limits: Limits) -> Answer | N
     if moved:
         return None
     onset = Onset(at, float(reward.steps[start - 1]), at)
-    says = (
-        f"reward went from {before:.3g} to exactly {v[-1]:.3g} at step {at:g} and is the same in every row since, while "
-        f"{' and '.join(calm[:2])} went on as before" + at_seam(run, onset, reward)
-    )
-    numbers = {"before": before, "late": float(v[-1]), "rows": float(rows)}
+    says = f"reward went from {before:.3g} to exactly {v[-1]:.3g} at step {at:g} and is the same in every row since, while "
+    says += f"{' and '.join(calm[:2])} went on as before" + at_seam(run, onset, reward)
     how = Evidence(abs(float(v[-1]) - before), None, "one exact value after rows that varied")
+    numbers = {"before": before, "late": float(v[-1]), "rows": float(rows)}
     return Finding(Severity.CRITICAL, says, numbers, onset=onset, evidence=how, wasted=rows / len(v))
 
 
@@ -79,10 +79,8 @@ def _stepped(run: Run, reward: Column, least: float, limits: Limits) -> Finding 
             continue
         onset = Onset(step.step, step.low, step.high)
         seam = at_seam(run, onset, reward)
-        says = (
-            f"reward stepped from {step.before:.3g} to {step.after:.3g} at step {step.step:g}, while "
-            f"{' and '.join(calm[:2])} went on as before: scoring or data changed, not the policy{seam}"
-        )
+        says = f"reward stepped from {step.before:.3g} to {step.after:.3g} at step {step.step:g}, while "
+        says += f"{' and '.join(calm[:2])} went on as before: scoring or data changed, not the policy{seam}"
         how = Evidence(step.size, step.p_value, "step against a smooth curve, BIC, AR(1)-whitened", n=len(reward))
         numbers = {"before": step.before, "late": late(reward.values), "size": step.size}
         return Finding(Severity.INFO if seam else Severity.WARNING, says, numbers, onset=onset, evidence=how)
@@ -97,8 +95,8 @@ def _outages(reward: Column, limits: Limits) -> Finding | None:
     if len(hits) < limits["outages"]:
         return None
     says = f"in {len(hits)} rows every answer earned exactly {low:.3g}, amid rows near {usual:.3g}: the scoring failed there"
-    evidence = Evidence(share, None, "rows at one exact least value, far below their neighbours")
-    return Finding(limits.grade("share", share), says, {"share": share}, evidence=evidence, wasted=share)
+    how = Evidence(share, None, "rows at one exact least value, far below their neighbours")
+    return Finding(limits.grade("share", share), says, {"share": share}, evidence=how, wasted=share)
 
 
 def _never_varied(run: Run, reward: Column, limits: Limits) -> Finding | None:
@@ -112,8 +110,8 @@ def _never_varied(run: Run, reward: Column, limits: Limits) -> Finding | None:
     severity = Severity.WARNING if rows >= limits["constant"] and value <= 0 else Severity.INFO
     says = f"every answer earned exactly {value:.3g} ({rows} row{'s' * (rows > 1)}): "
     says += "the reward function may match none" if value <= 0 else "is it the most that can be earned?"
-    evidence = Evidence(float(rows), None, "one exact value in every row")
-    return Finding(severity, says, {"late": value}, onset=Onset(at, at, at), evidence=evidence)
+    how = Evidence(float(rows), None, "one exact value in every row")
+    return Finding(severity, says, {"late": value}, onset=Onset(at, at, at), evidence=how)
 
 
 def _held_out_too(run: Run, at: float, jump: float) -> bool:

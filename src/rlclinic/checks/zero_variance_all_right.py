@@ -2,7 +2,8 @@
 
 ## What you see
 The share of groups without reward spread is high while the reward sits near its maximum; the gradient norm shrinks with
-the share of groups that still differ.
+the share of groups that still differ. Saved answers are counted: how many groups agree, at which end, and whether their
+texts are copies; a logged share that they contradict is not believed.
 
 ## Why it matters
 Advantages are differences within a group. A group of equals teaches nothing and still costs its generation: at a share

@@ -8,14 +8,15 @@ Such ties are no sign of a task that is too easy or too hard; the reward cannot 
 not differ. Both stop the gradient.
 
 ## When it is not a problem
-Never for long; but whether answers are copies or merely tie needs rollouts. A mixture of solved and hopeless prompts
-gives the same mean with groups at both ends: a logged share of all-right and all-wrong groups, or rollouts, tells.
+Never for long; but whether answers are copies or merely tie only saved answers tell: they are counted where they are
+given. A mixture of solved and hopeless prompts gives the same mean with groups at both ends: a logged share of all-right
+and all-wrong groups, or saved answers, tells. Copies at both ends are counted here too: it is not the reward that ties them.
 """
 
 from dataclasses import replace
 
 from rlclinic.checks.form import Answer, Limits, check
-from rlclinic.checks.groups import Dead, dead_finding, dead_groups
+from rlclinic.checks.groups import Dead, copied, dead_finding, dead_groups
 from rlclinic.model import Run
 
 
@@ -24,6 +25,11 @@ def zero_variance_discrete_middle(run: Run, limits: Limits) -> Answer:
     dead = dead_groups(run, limits)
     if not isinstance(dead, Dead):
         return dead
-    found = dead_finding(dead, run, limits, "middle", ("check_sampling_seeds", "finer_reward", "dynamic_sampling"))
+    seeds, finer = "check_sampling_seeds", "finer_reward"
+    ties = dead.counted is not None and copied(dead.counted) < limits["copies"]
+    cures = (finer, "dynamic_sampling", seeds) if ties else (seeds, finer, "dynamic_sampling")
+    found = dead_finding(dead, run, limits, "middle", cures)
+    if dead.counted is not None:
+        return found
     ask = ("saved rollouts: do the answers of a group differ, and do groups agree at both ends?", *found.would_decide)
     return replace(found, would_decide=ask)

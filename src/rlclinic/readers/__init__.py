@@ -13,14 +13,17 @@ from rlclinic import names
 from rlclinic.errors import CannotRead
 from rlclinic.model import ROLLOUTS, SHORT, Column, Framework, Knob, Run, Source, Warn
 from rlclinic.names.own import OwnNames, read_names
-from rlclinic.readers.answers import Settings, read_answers
+from rlclinic.readers.answers import Settings as AnswerSettings
+from rlclinic.readers.answers import parse_columns, read_answers
 from rlclinic.readers.assemble import assemble
+from rlclinic.readers.config import read_config
 from rlclinic.readers.kinship import Held
 from rlclinic.readers.log import Log
-from rlclinic.readers.opening import opened, standard_input
+from rlclinic.readers.opening import Opening, opened, standard_input
 from rlclinic.readers.timeline import on_key, timeline
 from rlclinic.readers.tokens import admitting
 from rlclinic.readers.translate import Translated, translate
+from rlclinic.rollouts import Answer
 
 _TOLD = ("group_size", "max_response_length", "learning_rate", "kl_coef", "clip_low", "clip_high", "inner_epochs")
 """Settings whose printed value is that of the training; others also stand in generation or model configurations."""
@@ -37,19 +40,22 @@ def read(
     names: str | Path | None = None,
     rollouts: Sequence[str | Path] = (),
     answer_columns: Mapping[str, str] | None = None,
+    wanted: Callable[[Answer], bool] | None = None,
 ) -> Run:
     """The run held by ``sources``: files, one directory, or ``-`` for ``stdin`` (or the process's standard input).
 
     ``framework`` is a name or ``name@version``; ``config`` files add settings; ``eval_key`` names the held-out score;
     ``run`` names one of several runs in a source; ``names`` is a file of the user's own names (docs/own_names.md);
     ``rollouts`` are files or folders of saved answers beside those found in ``sources``, ``answer_columns`` what the
-    columns of the user's own form mean (``{"completion": "my_text"}``).
+    columns of the user's own form mean (``{"completion": "my_text"}``); ``wanted`` says whose words are kept beside the
+    usual sample of them.
     Raises CannotRead when no source holds a run, UnknownName for an unknown framework, BadRequest for an ``eval_key`` that
     is not in the log, and for ``names`` what ``read_names`` raises.
     """
     own = None if names is None else read_names(names)
     with np.errstate(all="ignore"), nullcontext() if own is None else admitting(own.fits):
-        return _understanding(sources, framework, config, eval_key, stdin, run, own, rollouts, answer_columns)[0]
+        told = _understanding(sources, framework, config, eval_key, stdin, run, own, rollouts, answer_columns, wanted)
+        return told[0]
 
 
 def _understanding(
@@ -62,17 +68,28 @@ def _understanding(
     own: OwnNames | None,
     rollouts: Sequence[str | Path] = (),
     answer_columns: Mapping[str, str] | None = None,
+    wanted: Callable[[Answer], bool] | None = None,
 ) -> tuple[Run, list[Held], list[Translated], Mapping[str, object]]:
     """The run, the logs it was made from, these translated, and the settings found beside them."""
     step = "" if own is None else own.step
-    with opened(
-        sources,
-        config,
-        stdin,
-        run,
-        framework if own is None else own.base(framework),
-        (lambda logs: on_key(logs, step)) if step else list,
-    ) as found:
+    given = list(map(Path, rollouts))
+    for path in given:
+        if not path.exists():
+            raise CannotRead("a file or folder of saved answers", f"{path} does not exist")
+    alone = set(map(str, sources)) <= set(map(str, given))
+    # What is given as saved answers, even in a form of the user's own, is no log.
+    with (
+        nullcontext(_only_settings(config))
+        if alone
+        else opened(
+            [one for one in sources if str(one) not in set(map(str, given))],
+            config,
+            stdin,
+            run,
+            framework if own is None else own.base(framework),
+            (lambda logs: on_key(logs, step)) if step else list,
+        ) as found
+    ):
         held, settings, warnings = found.held, found.settings, found.warnings
         logs = [one.log for one in held]
         detected, knobs, translated = _understood(logs, settings, framework, own, found.versions)
@@ -84,28 +101,57 @@ def _understanding(
                 sources, held, translated, detected, knobs, warnings, eval_key, found.beside, found.checkpoints
             )
         else:
-            name = Path(sources[0]).name or str(sources[0])
+            first = [*sources, *rollouts][0]
+            name = Path(first).name or str(first)
             whole = Run(name, detected, knobs=knobs, sources=tuple(found.beside), warnings=tuple(warnings))
-        whole = _with_answers(whole, [*found.answers, *map(Path, rollouts)], answer_columns, found.shown)
+        paths = [*found.answers, *given]
+        told = AnswerSettings(
+            reward_key=_setting("reward_key", settings, logs),
+            evaluations=Path(_setting("trainer.validation_data_dir", settings, logs) or "").name,
+        )
+        whole = _with_answers(whole, paths, answer_columns, found.shown, wanted, told, bool(given))
     return whole, held, translated, settings
 
 
+def _only_settings(config: Sequence[str | Path]) -> Opening:
+    """What there is beside saved answers without a log: the settings that the user gave."""
+    return Opening(settings={key: value for path in config for key, value in read_config(Path(path)).items()})
+
+
+def _setting(name: str, settings: Mapping[str, object], logs: Sequence[Log]) -> str | None:
+    """A setting of the trainer's own name that is a text; None where neither the configuration nor the log states it."""
+    for stated in (settings, *(log.config for log in logs)):
+        flat = names.flatten(stated)
+        for one in (name, name.replace("_", "-")):
+            if isinstance(found := flat.get(one), str):
+                return found
+    return None
+
+
 def _with_answers(
-    run: Run, paths: Sequence[Path], columns: Mapping[str, str] | None, shown: Callable[[str], str]
+    run: Run,
+    paths: Sequence[Path],
+    columns: Mapping[str, str] | None,
+    shown: Callable[[str], str],
+    wanted: Callable[[Answer], bool] | None,
+    stated: AnswerSettings,
+    must: bool = False,
 ) -> Run:
     """``run`` with the saved answers in ``paths`` and a source for each table of them, called as it is ``shown``.
 
-    Raises CannotRead when there is neither a log nor a readable answer.
+    Raises CannotRead when there is neither a log nor a readable answer; with ``must`` also beside a log.
     """
     if not paths:
         return run
     size = run.number("group_size")
     weights = {name: part.weight for name, part in run.components.items() if part.weight is not None}
-    settings = Settings(weights, None if size is None else int(size))
-    tables, left = read_answers(paths, settings=settings, columns=columns)
-    if not tables and not run.columns:
+    known = replace(
+        stated, weights=weights, group_size=None if size is None else int(size), parts=frozenset(run.components)
+    )
+    tables, left = read_answers(paths, settings=known, columns=columns, wanted=wanted)
+    if not tables and (must or not run.columns):
         found = "; ".join(f"{shown(str(path))}: {why}" for path, why in left[:3])
-        raise CannotRead("a log or saved answers", found, hint="rlclinic diagnose LOGFILE")
+        raise CannotRead("saved answers" if must else "a log or saved answers", found, hint="rlclinic diagnose LOGFILE")
     tables = tuple(replace(one, source=shown(one.source)) for one in tables)
     return replace(
         run,
@@ -247,4 +293,4 @@ def _unheard(settings: Mapping[str, object], logs: list[Log], framework: Framewo
     ]
 
 
-__all__ = ["SHORT", "Survey", "read", "read_rows", "survey"]
+__all__ = ["SHORT", "Survey", "parse_columns", "read", "read_rows", "survey"]

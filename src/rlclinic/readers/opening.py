@@ -19,6 +19,7 @@ from rlclinic import names
 from rlclinic.errors import BadRequest, CannotRead
 from rlclinic.model import Checkpoint, Framework, Source, Warn
 from rlclinic.readers import rundir
+from rlclinic.readers.answers.files import holds_answers
 from rlclinic.readers.binary import eventfile, runlog
 from rlclinic.readers.config import FILE_LIMIT, read_config, versions_in
 from rlclinic.readers.kinship import Held, of_one_run, of_one_trainer, sure
@@ -173,7 +174,7 @@ class _Opening:
             # Files of one run are read together, so that their writers' order in time is known.
             unit = str(path.parent) if kind == "events" else path.name
             self._loose.setdefault(f"{kind}:{unit}", []).append(path)
-        elif role(path.parts[-2:-1], path.name)[0] == "rollouts" and path.suffix != ".log":
+        elif role(path.parts[-2:-1], path.name)[0] == "rollouts" or holds_answers(path):
             self._answers.append(path)
         else:
             self._hold(lambda run: read_log(path, run=run), path, standing=_standing(path))

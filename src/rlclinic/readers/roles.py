@@ -31,8 +31,13 @@ _METRIC_NAMES = (
 )
 _ROLLOUT_NAMES = (
     r"(?i)(?:rollouts?|completions?(?:_\d+)?|generations?|samples|traces|trajectories|.*_data_step\d+|.*rollout.*"
-    r"|timing_spans|validation_data|val_generations?)"
+    r"|validation_data|val_generations?|episode_hash.*)"
 )
+_TABLE_NAMES = (
+    r"(?:completions?|generations?|rollouts?|samples?|\w*generated_samples|sample_completions|\w*generations)_.*"
+)
+"""Tables of a tracker in which trainers keep answers; others hold metrics."""
+_ROLLOUT_ENDS = (".jsonl", ".parquet", ".json", ".csv")
 _CHECKPOINT = r"(?i)(?:checkpoint|global_step|step|iter|ckpt)[-_]?(\d{1,12})"
 _TOTALS = r"(?i)(?:all|train|eval|test|predict)_results\.json"
 _HARNESS = r"(?i)results(?:_[\dT.:-]+)?\.json|.*lm[_-]?eval.*\.json"
@@ -66,15 +71,23 @@ def role(parts: Sequence[str], name: str) -> tuple[Role, str]:
         return "events", ""
     if suffix in (".wandb", ".swanlab"):
         return "runfile", ""
+    stem = lowered[: len(lowered) - len(suffix)]
+    saved = re.fullmatch(_ROLLOUT_NAMES, stem) is not None or any(map(saves_answers, parts))
+    if suffix == ".pt" and saved:
+        return "rollouts", ""
     if suffix in _PASSED:
         return "left", _PASSED[suffix]
     if ".hydra" in parts:
         return ("config" if lowered in ("config.yaml", "overrides.yaml") else ""), ""
     if lowered in _ASIDE or any(name.endswith(end) for end in ("-wal", "-shm", "-journal", ".lock")):
         return "", ""
-    stem = lowered[: len(lowered) - len(suffix)]
-    if re.fullmatch(_ROLLOUT_NAMES, stem) or any(re.fullmatch(_ROLLOUT_NAMES, part) for part in parts):
-        return ("rollouts" if suffix in (".jsonl", ".parquet", ".json", ".csv", ".txt", ".log") else ""), ""
+    if stem.startswith("timing_spans"):
+        return "", ""
+    if lowered.endswith(".table.json"):
+        return ("rollouts" if re.fullmatch(_TABLE_NAMES, lowered) else "unknown"), ""
+    if saved:
+        inner = stem if suffix in _PACKED else lowered
+        return ("rollouts" if inner.endswith(_ROLLOUT_ENDS) else ""), ""
     if any(checkpoint(part) is not None for part in parts):
         return ("evaluation" if re.fullmatch(_HARNESS, lowered) else ""), ""
     if lowered == "wandb-metadata.json" or re.fullmatch(_CONFIG_NAMES, lowered):
@@ -93,6 +106,11 @@ def role(parts: Sequence[str], name: str) -> tuple[Role, str]:
     if re.fullmatch(_METRIC_NAMES, lowered) or suffix in (".jsonl", ".csv", ".tsv", ".parquet"):
         return "log", ""
     return ("unknown" if suffix in _TEXT else ""), ""
+
+
+def saves_answers(folder: str) -> bool:
+    """True for the name of a folder in which trainers save answers."""
+    return re.fullmatch(_ROLLOUT_NAMES, folder) is not None
 
 
 def evaluates(folder: str) -> bool:

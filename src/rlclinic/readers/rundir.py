@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -12,11 +11,22 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from rlclinic.errors import CannotRead
+from rlclinic.readers.answers.files import Content, Sniffer
+from rlclinic.readers.answers.place import stem_of
 from rlclinic.readers.choice import command
 from rlclinic.readers.log import read_log
-from rlclinic.readers.roles import STATES, checkpoint, checkpoints, evaluates, is_config, is_environment, role, size
+from rlclinic.readers.roles import (
+    STATES,
+    checkpoint,
+    checkpoints,
+    evaluates,
+    is_config,
+    is_environment,
+    role,
+    saves_answers,
+    size,
+)
 from rlclinic.readers.stores.offline import is_dvclive
-from rlclinic.readers.tabular.records import is_rollout
 
 __all__ = ["Found", "Tracked", "checkpoints", "find", "is_config", "relative", "unit_of"]
 
@@ -117,7 +127,8 @@ def find(path: Path, run: str | None = None) -> Found:
     """
     found = Found()
     homes: dict[Path, _Home] = {}
-    answers: dict[str, bool] = {}
+    holds = Sniffer()
+    texts: list[Path] = []
     for one, parts in _walk(path, found):
         kind, why = ("runfolder", "") if one.name == _RUN else role(parts, one.name)
         home, unit = _home(path, _logging(parts) if kind == "events" else parts), ""
@@ -127,8 +138,8 @@ def find(path: Path, run: str | None = None) -> Found:
             _at(homes, home).tracked.setdefault(f"mlflow:{one.parent}", []).append(one.parent)
         elif kind == "state":
             _at(homes, home).states.append(one)
-        elif kind == "log" and _answers(one, parts, answers):
-            found.rollouts.append(one)
+        elif (held := _answers(one, parts, kind, holds)) != "":
+            (found.rollouts if held == "answers" else texts).append(one)
         elif kind == "log":
             _at(homes, home).logs.append(one)
         elif kind == "unknown":
@@ -139,16 +150,18 @@ def find(path: Path, run: str | None = None) -> Found:
         elif kind == "left":
             found.leave(one, why)
         elif kind:
-            {"config": found.configs, "script": found.scripts, "rollouts": found.rollouts,
+            {"config": found.configs, "script": found.scripts, "rollouts": [],
              "evaluation": found.evaluations}[kind].append(one)  # fmt: skip
     homes = _fertile(homes, found)
     kept = _chosen(path, homes, run, found)
     found.rollouts = [one for one in found.rollouts if _nearest(one, homes) in (None, *kept)]
     for home in kept:
         _take(path, homes[home], found)
-    _settle_configs(path, kept, found)
+    _settle_configs(path, kept or [path], found)  # beside saved answers alone lies their configuration, too
     if not found.logs and not found.tracked and not found.rollouts:
-        raise _nothing(path, found)
+        found.rollouts = texts  # so that it is said why they are not read
+        if not texts:
+            raise _nothing(path, found)
     return found
 
 
@@ -404,23 +417,19 @@ def _precedence(one: Path) -> int:
     return 1 if "files" in one.parts else 2
 
 
-def _answers(one: Path, parts: tuple[str, ...], known: dict[str, bool]) -> bool:
-    """True for JSON lines of saved answers; files whose names differ in numbers only are looked at once."""
-    if one.suffix.lower() not in (".jsonl",) or one.name in STATES:
-        return False
-    alike = "/".join((*parts, re.sub(r"\d+", "0", one.name)))
-    if alike not in known and len(known) < SNIFFED:
-        known[alike] = _saved_answers(one)
-    return known.get(alike, False)
+def _answers(one: Path, parts: tuple[str, ...], kind: str, holds: Sniffer) -> Content:
+    """What is saved in a file that may hold answers; one named so that is unreadable is told of when it is read.
 
-
-def _saved_answers(one: Path) -> bool:
-    try:
-        with one.open("rb") as stream:
-            record = json.loads(stream.readline(HEAD))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(record, dict) and is_rollout(record)
+    Files that are called otherwise are looked at, and so is what lies in the folder of a checkpoint or of answers.
+    """
+    name = one.name.lower()
+    if kind == "rollouts":
+        looked = name.endswith((".json", ".csv")) or not saves_answers(stem_of(name))
+        return holds(one, parts) if looked and not name.startswith("episode_hash") else "answers"
+    below = kind == "" and any(checkpoint(part) is not None for part in parts)
+    if one.name in STATES or not (below or kind == "log"):
+        return ""
+    return holds(one, parts) if name.endswith((".jsonl",) if below else (".jsonl", ".parquet", ".csv")) else ""
 
 
 def _counted(path: Path) -> tuple[list[tuple[int, str]], str]:
@@ -489,7 +498,7 @@ def _walk(top: Path, found: Found) -> Iterator[tuple[Path, tuple[str, ...]]]:
         for name in sorted(folders, reverse=True):
             if name in _SKIPPED_DIRECTORIES or (name.startswith(".") and name not in _HIDDEN):
                 continue
-            if parts and checkpoint(parts[-1]) is not None:
+            if parts and checkpoint(parts[-1]) is not None and not any(map(saves_answers, (top.name, *parts))):
                 continue  # weights and optimizer states in their own folders
             below = place / name
             if (same := _identity(below)) not in visited:

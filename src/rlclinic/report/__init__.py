@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rlclinic.errors import UnknownName, nearest
 from rlclinic.model import Diagnosis
+
+if TYPE_CHECKING:
+    from rlclinic.gallery import Gallery
+    from rlclinic.report.blocks import Block
 
 FORMATS = ("terminal", "json", "markdown")
 
 
-def render(diagnosis: Diagnosis, format: str, *, width: int = 80, color: bool = False, ascii: bool = False) -> str:
+def render(
+    diagnosis: Diagnosis, format: str, *, width: int = 80, color: bool = False, ascii: bool = False, samples: int = 0
+) -> str:
     """The whole report, ending with a newline.
 
-    ``width`` (cells), ``color`` and ``ascii`` matter to ``terminal`` only. Raises UnknownName for another format.
-    Each renderer is imported when it is asked for: JSON needs neither rich nor the tables of names.
+    ``width`` (cells), ``color`` and ``ascii`` matter to ``terminal`` only. ``samples`` saved answers are shown of each
+    finding that has examples, their words masked; by default no word of a prompt or an answer is in a report. Raises
+    UnknownName for another format. Each renderer is imported when it is asked for: JSON needs neither rich nor the tables
+    of names.
     """
     if format == "json":
         from rlclinic.report.contract import to_json
 
-        return to_json(diagnosis)
+        return to_json(diagnosis, samples)
+    _known(format)
+    from rlclinic.report.document import document
+
+    return _drawn(document(diagnosis, samples), format, width, color, ascii)
+
+
+def render_gallery(gallery: Gallery, format: str, *, width: int = 80, color: bool = False, ascii: bool = False) -> str:
+    """The page of saved answers, ending with a newline; arguments and errors are those of ``render``."""
+    from rlclinic.report import samples
+
+    if format == "json":
+        return samples.to_json(gallery)
+    _known(format)
+    return _drawn(samples.page(gallery), format, width, color, ascii)
+
+
+def _known(format: str) -> None:
     if format not in FORMATS:
         choices = dict.fromkeys((*nearest(format, FORMATS), *FORMATS))
         raise UnknownName("a report format", repr(format), choices, f"--format {FORMATS[0]}")
-    from rlclinic.report.document import document
 
+
+def _drawn(blocks: list[Block], format: str, width: int, color: bool, ascii: bool) -> str:
     if format == "markdown":
         from rlclinic.report.markdown import render_markdown
 
-        return render_markdown(document(diagnosis))
+        return render_markdown(blocks)
     from rlclinic.report.terminal import render_terminal
 
-    return render_terminal(document(diagnosis), width, color, ascii)
+    return render_terminal(blocks, width, color, ascii)
 
 
 def schema() -> str:

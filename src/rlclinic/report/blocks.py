@@ -1,4 +1,4 @@
-"""The eight kinds of block that a report is made of, and the words in them: clean, bounded, rounded for reading."""
+"""The nine kinds of block that a report is made of, and the words in them: clean, bounded, rounded for reading."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ Tone: TypeAlias = Literal["plain", "dim", "healthy", "info", "warning", "critica
 TEXT = 400
 KEY = 72
 LIST = 12
+PASSAGE = 720
+LINES = 12
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,17 @@ class Bullets:
     label: str = ""
 
 
-Block: TypeAlias = Heading | Paragraph | KeyNumbers | Table | Curve | Change | Note | Bullets
+@dataclass(frozen=True)
+class Passage:
+    """Words of a prompt or an answer, line by line (``excerpt``); ``label`` says whose, ``aside`` what is known of it."""
+
+    label: str
+    lines: tuple[str, ...]
+    aside: str = ""
+    tone: Tone = "plain"
+
+
+Block: TypeAlias = Heading | Paragraph | KeyNumbers | Table | Curve | Change | Note | Bullets | Passage
 
 
 # ---------------------------------------------------------------------------------------------------- words
@@ -134,6 +146,48 @@ def plain(text: object, most: int = TEXT) -> str:
         return line
     head = (most - 3) * 2 // 3
     return line[:head] + "..." + line[len(line) - (most - 3 - head) :]
+
+
+def excerpt(text: str, characters: int = PASSAGE, lines: int = LINES) -> tuple[str, ...]:
+    """``text`` line by line; beyond ``characters`` or ``lines`` its middle is left out, and how much that was is said.
+
+    Nothing is dropped unseen: control, bidirectional and zero-width characters are spelled as escapes.
+    """
+    if len(text) <= characters and text.count("\n") < lines:
+        return tuple(visible(line) for line in text.split("\n"))
+    head = "\n".join(text[: characters * 2 // 3].split("\n")[: lines * 2 // 3])
+    head = _to_a_word(head) if not text[len(head) : len(head) + 1].isspace() else head
+    tail = "\n".join(text[max(len(head), len(text) - characters // 3) :].split("\n")[-(lines // 3) :])
+    if not text[-len(tail) - 1 : -len(tail)].isspace():
+        tail = _to_a_word(tail[::-1])[::-1]
+    left = len(text) - len(head) - len(tail)
+    cut = f"[... {count(left, 'character')} left out ...]"
+    return tuple(visible(line) for line in (*head.split("\n"), cut, *tail.strip("\n").split("\n")))
+
+
+def _to_a_word(text: str, most: int = 24) -> str:
+    """``text`` without the piece of a word at its end, where that is short."""
+    piece = re.search(rf"\S{{1,{most}}}\Z", text[-most - 1 :])
+    return text[: len(text) - len(piece[0])] if piece is not None and len(piece[0]) <= most < len(text) else text
+
+
+def visible(line: str) -> str:
+    """``line`` with every character that is not seen, or stacks up, spelled as an escape; tabs become four blanks."""
+    if line.isascii() and line.isprintable():
+        return line
+    shown, stacked = [], 0
+    for c in line:
+        kind = unicodedata.category(c)
+        stacked = stacked + 1 if kind in ("Mn", "Me") else 0
+        if c == "\t":
+            shown.append("    ")
+        elif kind in _UNSEEN or stacked > 2:
+            shown.append(
+                f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}" if ord(c) < 65536 else f"\\U{ord(c):08x}"
+            )
+        else:
+            shown.append(c)
+    return "".join(shown)
 
 
 def number(value: float) -> str:

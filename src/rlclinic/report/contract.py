@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias, TypedDict
 import numpy as np
 
 from rlclinic import __version__
+from rlclinic.answers.shown import Hung, hung
 from rlclinic.model import (
     Column,
     Component,
@@ -27,6 +28,8 @@ from rlclinic.model import (
 )
 
 SCHEMA: Final = "rlclinic.diagnosis/1"
+WORDS = 4_000
+"""Characters of a prompt or an answer that stand in a sample (ours)."""
 
 Number: TypeAlias = float | Literal["NaN", "Infinity", "-Infinity"]
 Value: TypeAlias = float | int | str | bool | None
@@ -89,6 +92,21 @@ class SeamForm(TypedDict):
     says: str
 
 
+class RolloutsForm(TypedDict):
+    """One table of saved answers; ``steps`` counts those with answers. ``filtered``: the trainer saves only groups that it
+    trains on; ``partial``: only some answers of each batch are saved."""
+
+    form: str
+    source: str
+    files: int
+    answers: int
+    groups: int
+    steps: int
+    held_out: int
+    filtered: bool
+    partial: bool
+
+
 class RunForm(TypedDict):
     """``began`` is the step at which the last of several attempts that each started from scratch began."""
 
@@ -104,6 +122,7 @@ class RunForm(TypedDict):
     seams: list[SeamForm]
     began: float | None
     warnings: list[WarningForm]
+    rollouts: list[RolloutsForm]
 
 
 class VerdictForm(TypedDict):
@@ -180,10 +199,22 @@ class ReferenceForm(TypedDict):
     claim: str
 
 
+class SampleForm(TypedDict):
+    """One saved answer, its words masked; null what is not known. Of ``prompt`` and ``answer`` at most 4,000 characters."""
+
+    step: float | None
+    reward: Number | None
+    parts: dict[str, Number]
+    tokens: Number | None
+    ending: Literal["", "stopped", "cut", "aborted"]
+    prompt: str | None
+    answer: str | None
+
+
 class FindingForm(TypedDict):
     """``rivals``: roots that would explain the same consequences. ``no_help``: what is often advised and does not help here.
     ``resume``: from where a cured run goes on, before the onset or from here. ``status`` preview: not yet measured well
-    enough to change an exit code."""
+    enough to change an exit code. ``samples`` is empty unless saved answers were asked for (--samples)."""
 
     check: str
     severity: Grade
@@ -205,6 +236,7 @@ class FindingForm(TypedDict):
     rollback: RollbackForm | None
     cost: CostForm | None
     references: list[ReferenceForm]
+    samples: list[SampleForm]
 
 
 class CheckForm(TypedDict):
@@ -236,10 +268,11 @@ class DiagnosisForm(TypedDict):
 # ---------------------------------------------------------------------------------------------------- filling
 
 
-def to_dict(diagnosis: Diagnosis) -> DiagnosisForm:
+def to_dict(diagnosis: Diagnosis, samples: int = 0) -> DiagnosisForm:
     """The diagnosis as plain JSON data; equal diagnoses give equal data, key for key in the same order.
 
-    ``findings`` keeps what deserves attention (info and above), in the order of the diagnosis.
+    ``findings`` keeps what deserves attention (info and above), in the order of the diagnosis; each has at most ``samples``
+    saved answers.
     """
     verdict = diagnosis.verdict
     return {
@@ -247,17 +280,20 @@ def to_dict(diagnosis: Diagnosis) -> DiagnosisForm:
         "rlclinic": __version__,
         "run": _run(diagnosis.run),
         "verdict": {"severity": verdict.severity, "primary": verdict.primary, "says": verdict.says},
-        "findings": [form for finding in diagnosis.findings if (form := _finding(finding)) is not None],
+        "findings": [
+            form for finding in diagnosis.findings if (form := _finding(finding, diagnosis.run, samples)) is not None
+        ],
         "checks": [_check(examination) for examination in diagnosis.checks],
         "notes": [{"id": note.id, "says": note.says} for note in diagnosis.notes],
         "to_log": list(diagnosis.to_log),
     }
 
 
-def to_json(diagnosis: Diagnosis) -> str:
+def to_json(diagnosis: Diagnosis, samples: int = 0) -> str:
     """``to_dict`` as ASCII text, so that no control or bidirectional character of a log reaches a terminal raw."""
     return (
-        json.dumps(to_dict(diagnosis), indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
+        json.dumps(to_dict(diagnosis, samples), indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
+        + "\n"
     )
 
 
@@ -341,6 +377,20 @@ def _run(run: Run) -> RunForm:
         "seams": [{"step": _step(at), "says": why} for at, why in sorted(run.seams.items())],
         "began": None if run.began is None else _step(run.began),
         "warnings": warnings,
+        "rollouts": [
+            {
+                "form": table.form,
+                "source": table.source,
+                "files": table.files,
+                "answers": len(table),
+                "groups": table.groups,
+                "steps": len(table.steps),
+                "held_out": int(table.held_out.sum()),
+                "filtered": table.filtered,
+                "partial": table.partial,
+            }
+            for table in run.rollouts
+        ],
     }
 
 
@@ -382,7 +432,22 @@ def _cost(cost: Cost | None) -> CostForm | None:
 _GRADES: dict[str, Grade] = {"info": "info", "warning": "warning", "critical": "critical"}
 
 
-def _finding(finding: Finding) -> FindingForm | None:
+def _sample(one: Hung) -> SampleForm:
+    def known(value: float) -> Number | None:
+        return None if math.isnan(value) else _number(value)
+
+    return {
+        "step": _step(one.step) if math.isfinite(one.step) else None,
+        "reward": known(one.reward),
+        "parts": {name: _number(value) for name, value in one.parts},
+        "tokens": known(one.tokens),
+        "ending": one.ending,
+        "prompt": None if one.asked is None else one.asked[:WORDS],
+        "answer": None if one.words is None else one.words[:WORDS],
+    }
+
+
+def _finding(finding: Finding, run: Run, samples: int) -> FindingForm | None:
     if finding.severity is None:
         return None
     evidence = finding.evidence
@@ -417,6 +482,7 @@ def _finding(finding: Finding) -> FindingForm | None:
         "rollback": _rollback(finding.rollback),
         "cost": _cost(finding.cost),
         "references": [{"id": r.id, "title": r.title, "claim": r.claim} for r in finding.references],
+        "samples": [_sample(one) for one in hung(run, finding.samples[: max(samples, 0)])],
     }
 
 

@@ -27,6 +27,7 @@ from rlclinic.report.blocks import (
 )
 from rlclinic.report.findings import change_of, changes, findings, goes_on, since
 from rlclinic.report.series import curve, ends, span, spelled, title_of
+from rlclinic.rollouts import Rollouts
 
 VITALS: tuple[tuple[str, ...], ...] = (
     ("reward.mean", "reward.success_rate"),
@@ -49,7 +50,7 @@ _SUGGEST = "rlclinic names suggest LOG drafts names for them"
 
 _BESIDE = (
     ("configuration", "settings from"),
-    ("rollouts", "saved answers, not read:"),
+    ("rollouts", "saved answers not read:"),
     ("evaluation", "results, not read:"),
 )
 """How the files of a run that hold no log are told."""
@@ -65,12 +66,15 @@ _FILES = 2
 _ABOUT = 20
 
 
-def document(diagnosis: Diagnosis) -> list[Block]:
-    """The report as blocks, answer first. Every string is clean: one line, no control characters, bounded length."""
+def document(diagnosis: Diagnosis, samples: int = 0) -> list[Block]:
+    """The report as blocks, answer first. Every string is clean: one line, no control characters, bounded length.
+
+    Words of saved answers are in it only where ``samples`` of them are asked for each finding; they are masked.
+    """
     verdict, run = diagnosis.verdict.severity, diagnosis.run
     healthy = verdict == "healthy" and not diagnosis.findings
     brief = healthy or verdict == "undecided" or run.short or run.excerpt
-    blocks: list[Block] = [*_verdict(diagnosis), *_head(run), *_vitals(diagnosis), *findings(diagnosis)]
+    blocks: list[Block] = [*_verdict(diagnosis), *_head(run), *_vitals(diagnosis), *findings(diagnosis, samples)]
     if diagnosis.notes:
         blocks.append(Heading("Normal here", 2))
         said = [plain(note.says) for note in diagnosis.notes]
@@ -182,14 +186,28 @@ def _sources(run: Run) -> list[str]:
     read += [f"and {len(logs) - _FILES} more"] if len(logs) > _FILES else []
     within = f"{plain(folder[:-1], 60)}: " if folder[:-1] else ""
     lines = [f"read from {within}{', '.join(read)}"] if read else []
+    lines += [_answers(table) for table in run.rollouts[:_FILES]]
+    lines += [f"and {len(run.rollouts) - _FILES} more forms of saved answers"] if len(run.rollouts) > _FILES else []
+    looked = {table.source for table in run.rollouts}
+    left = [s for s in run.sources if s.path not in looked]
     beside = [
-        f"{word} {', '.join(named)}"
-        for role, word in _BESIDE
-        if (named := _named([s for s in run.sources if s.role == role]))
+        f"{word} {', '.join(named)}" for role, word in _BESIDE if (named := _named([s for s in left if s.role == role]))
     ]
     if run.checkpoints and len(run.sources) > len(logs):
         beside.append(f"{count(len(run.checkpoints), 'checkpoint')}")
     return lines + _packed(beside)
+
+
+def _answers(table: Rollouts) -> str:
+    """A table of saved answers in one line."""
+    name = plain(table.source.rstrip("/").rpartition("/")[2], 40)
+    files = f" and {count(table.files - 1, 'more file')}" if table.files > 1 else ""
+    held = f", {table.held_out.sum()} of them held out" if table.held_out.any() else ""
+    groups = f" in {count(table.groups, 'group')}" if table.groups else ", groups not told"
+    only = ", only what it trains on" if table.filtered else ", parts of batches" if table.partial else ""
+    return (
+        f"saved answers {name}{files} ({plain(table.form, 24)} form: {count(len(table), 'answer')}{groups}{held}{only})"
+    )
 
 
 def _folder(paths: Sequence[str]) -> str:
@@ -224,7 +242,7 @@ def _vitals(diagnosis: Diagnosis) -> list[Block]:
         speaking = [i for i, f in enumerate(diagnosis.findings, 1) if metric in f.metrics]
         severities = [s for i in speaking if (s := diagnosis.findings[i - 1].severity) is not None]
         flag = f"[{','.join(str(i) for i in speaking[:3])}]" if speaking else "[!]" if run[metric].nonfinite else ""
-        found_in = _which_score(run) if metric == "eval.score" else ""
+        found_in = _which_score(run) if metric == "eval.score" else _instead(run, run[metric])
         one = curve(title_of(metric), run[metric], over, flag=flag, found_in=found_in)
         drawn.append(replace(one, tone=tone(max(severities).label if severities else "plain")))
     said = [] if run.short else ["medians of first and last tenth, range, course"]
@@ -239,6 +257,7 @@ def _vitals(diagnosis: Diagnosis) -> list[Block]:
         where = (
             "not in this excerpt: " if run.excerpt else "not shown in this text: " if run.partial else "not logged: "
         )
+        where = where if run.logged else "not in saved answers: "
         blocks.append(Paragraph(where + ", ".join(absent), tone="dim"))
     return blocks
 
@@ -246,6 +265,12 @@ def _vitals(diagnosis: Diagnosis) -> list[Block]:
 def _part(name: str, column: Column) -> str:
     first, last = ends(column)
     return f"{name} {first} -> {last}" if first else name
+
+
+def _instead(run: Run, column: Column) -> str:
+    """What the log says instead of ``column``, where the saved answers show that to be false."""
+    lost = [f"{plain(key, KEY)} {plain(why)}" for key, why in run.distrusted.items() if key and key in column.note]
+    return f"counted in the saved answers; the log's {lost[0]}" if lost and column.key not in run.distrusted else ""
 
 
 def _which_score(run: Run) -> str:
@@ -271,7 +296,9 @@ def _needs(run: Run, examination: Examination) -> str:
     if not examination.missing:
         return says or "no reason given"
     if ROLLOUTS in examination.missing:
-        return "only the sampled answers would show it"
+        return (
+            (says or "the saved answers do not show it") if run.rollouts else "only the sampled answers would show it"
+        )
     needs = [" or ".join(spelled(m, run.framework) for m in need.split("|")) for need in examination.missing]
     return f"not logged: {', '.join(needs)}"
 

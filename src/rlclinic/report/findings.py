@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from rlclinic.answers.shown import hung
 from rlclinic.model import Change as Setting
 from rlclinic.model import Column, Diagnosis, Finding, Onset, Prescription, Reference, Run, Scalar, Severity
 from rlclinic.report.blocks import (
@@ -27,6 +28,7 @@ from rlclinic.report.blocks import (
     step,
     tone,
 )
+from rlclinic.report.samples import answer
 from rlclinic.report.series import curve, seen, span, spelled, title_of, whole
 
 Detail: TypeAlias = Literal["whole", "expect", "mind"]
@@ -49,6 +51,7 @@ _PLAINLY = (
 )
 """Methods as the checks name them, and the words for a reader; any other method is told as it is named."""
 
+_UNSHOWN = "Saved answers show what is meant; --samples N prints some of them, masked."
 _NO_CHANCE = 0.05
 """A p-value above this is no evidence, so it is not shown as such: the method's other half decided."""
 
@@ -57,18 +60,27 @@ _SETTLED_BY = 3
 _SOURCE = 76
 
 
-def findings(diagnosis: Diagnosis) -> list[Block]:
-    """Every finding in the order of the diagnosis, then the sources of those told in full, once."""
+def findings(diagnosis: Diagnosis, samples: int = 0) -> list[Block]:
+    """Every finding in the order of the diagnosis with at most ``samples`` saved answers each, then the sources of those
+    told in full, once."""
     if not diagnosis.findings:
         return []
     telling = _Telling(diagnosis)
     blocks: list[Block] = [Heading("Findings", 2)]
     for order in range(1, len(diagnosis.findings) + 1):
         blocks += telling.finding(order)
+        blocks += _examples(diagnosis.run, diagnosis.findings[order - 1], samples)
+    if not samples and any(finding.samples for finding in diagnosis.findings):
+        blocks.append(Paragraph(_UNSHOWN, tone="dim"))
     if telling.sources:
         listed = bounded(_source(r) for r in telling.sources.values())
         blocks += [Heading("Sources", 2), Bullets(listed)]
     return blocks
+
+
+def _examples(run: Run, finding: Finding, samples: int) -> list[Block]:
+    """Saved answers that show what a finding means."""
+    return [block for one in hung(run, finding.samples[: max(samples, 0)]) for block in answer(one, alone=True)]
 
 
 class _Telling:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rlclinic.report import curves
-from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Table
+from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Passage, Table
 
 # Characters that mark up wherever they stand; an underscore within a word does not.
 _SPECIAL = re.compile(r"[\\`*\[\]#|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -79,7 +79,17 @@ def _block(block: Block) -> str:
         return _table(block.head, [[_cell(cell) for cell in row] for row in block.rows])
     if isinstance(block, Change):
         return "\n".join(_change(block))
+    if isinstance(block, Passage):
+        aside = f" {text(block.aside)}" if block.aside else ""
+        return f"**{text(block.label)}**{aside}\n\n{_fenced(block.lines)}"
     return _panel(block) if isinstance(block, Curve) else ""
+
+
+def _fenced(lines: Sequence[str]) -> str:
+    """``lines`` as a block of code, in a fence longer than any run of backticks inside."""
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(longest + 1, 3)
+    return "\n".join([f"{fence}text", *lines, fence])
 
 
 def _change(block: Change) -> Iterator[str]:

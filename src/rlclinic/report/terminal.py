@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rlclinic.report import curves
-from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Table
+from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Passage, Table
 
 _STYLES = {
     "plain": "",
@@ -112,6 +112,8 @@ class _Drawing:
             yield from self.large(block)
         elif isinstance(block, Change):
             yield from self.change(block)
+        elif isinstance(block, Passage):
+            yield from self.passage(block)
         elif isinstance(block, Note):
             yield from self.labelled(block.label or "-", block.text, self.indent, _LABEL if block.label else 2)
         else:
@@ -177,12 +179,28 @@ class _Drawing:
             yield from self.labelled(label, (writes or moved) + now, inner, column, "cyan")
         yield from self.pairs(block.pairs, inner, column)
 
+    def passage(self, block: Passage) -> Iterator[Text]:
+        """The lines as they are behind a rule, under what is known of them; the label stands beside the first."""
+        label, style, edge = block.label, _STYLES[block.tone], "| " if self.ascii else "\u2502 "
+        if block.aside:
+            yield from self.labelled(label, block.aside, self.indent, _LABEL, style=style, label_style=style or "dim")
+            label = ""
+        start = self.indent + _LABEL
+        for line in block.lines:
+            wrapped = Text(self.fit(line)).wrap(self.console, max(self.width - start - 2, 8), overflow="fold")
+            for piece in wrapped or [Text("")]:
+                shown = self.fit(label)[: _LABEL - 1]
+                yield Text(" " * self.indent).append(f"{shown:<{_LABEL}}", style="dim").append(edge, "dim") + piece
+                label = ""
+
     def table(self, block: Table) -> Iterator[Text]:
         rows = [tuple(self.fit(cell) for cell in row) for row in (block.head, *block.rows)]
         others = len(block.head) - 1
         most = max(8, (self.width - self.indent) * 11 // 20 // max(others, 1))
-        widths = [min(max(cell_len(row[i]) for row in rows), most) for i in range(others)]
-        widths.append(max(8, self.width - self.indent - sum(widths) - 2 * others))
+        widths = [max(cell_len(row[i]) for row in rows) for i in range(others + 1)]
+        if self.indent + sum(widths) + 2 * others > self.width:
+            widths = [min(wide, most) for wide in widths[:others]]
+            widths.append(max(8, self.width - self.indent - sum(widths) - 2 * others))
         for place, row in enumerate(rows):
             style = "dim" if place == 0 else ""
             cells = [

@@ -16,6 +16,8 @@ level = 0.4
 every = 50
 ["held_out.gsm8k"]            # another held-out series, by its log key
 level = 0.7
+["answers"]                   # the run has saved answers; keys: see the module ``answers``
+loops = { from = 0.0, to = 0.3, at = 200, over = 100 }
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ import numpy as np
 from rlclinic.errors import BadTable, UnknownName, nearest
 from rlclinic.model import Column, Component, Framework, Knob, Run, Scalar, Source, Warn
 from rlclinic.names import knob, load, metric
+from rlclinic.rollouts import Regraded
+from rlclinic.simulate.answers import answers_of, check_answers, matched
 from rlclinic.simulate.scenarios import scenario, scenarios
 from rlclinic.simulate.shapes import Shape, read_shape, series
 
@@ -60,16 +64,21 @@ DEFAULTS: Mapping[str, Any] = {
     "facts": {},
     "seams": {},
     "warnings": {},
+    "regraded": {},
 }
 """Top-level keys and their values when absent. ``dialect`` names the framework, ``version`` its version;
 ``planned_steps`` 0 means unknown; ``drop`` lists metrics that the preset would give; ``seams`` tells by step what a reader
-saw there, ``warnings`` by code what it said; ``nonfinite`` is what the writer of the log does with NaN (see ``Source``)."""
+saw there, ``warnings`` by code what it said; ``nonfinite`` is what the writer of the log does with NaN (see ``Source``).
+``regraded`` gives the counts of a second verifier by quarter of the run: how many answers were ``paid`` and how many not
+(``unpaid``), and of these how many it ``refused`` and ``accepted``."""
 _WAYS = ("kept", "null", "dropped", "filtered", "unknown")
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "kind": ("rl", "supervised", "crash"),
     "nonfinite": _WAYS,
     "preset": ("", *scenarios()),
 }
+ANSWERS = "answers"
+"""The table that gives the run saved answers."""
 _LEAST = {"steps": 1, "seeds": 1, "log_every": 1, "planned_steps": 0}
 _Found = TypeVar("_Found")
 HELD_OUT = "held_out."
@@ -123,7 +132,7 @@ def run_from_spec(spec: Mapping[str, Any], seed: int = 0) -> Run:
     never: dict[str, Scalar] = {"eval_strategy": "no", "eval_every": -1} if score is None else {}
     knobs = {**run.knobs, **{k: Knob(k, v, k, "config") for k, v in never.items() if k in run.knobs}}
     knobs = {**knobs, **{k: Knob(k, v, k, "config") for k, v in value["knobs"].items()}}
-    return replace(
+    made = replace(
         run,
         name=value["name"],
         framework=_framework(value),
@@ -143,6 +152,28 @@ def run_from_spec(spec: Mapping[str, Any], seed: int = 0) -> Run:
         facts={k: str(v) for k, v in value["facts"].items()},
         seams={float(at): str(seen) for at, seen in value["seams"].items()},
         warnings=tuple(Warn(code, str(says)) for code, says in value["warnings"].items()),
+        regraded=_regraded(value["regraded"]) if value["regraded"] else None,
+    )
+    return _with_answers(made, spec, seed) if ANSWERS in spec else made
+
+
+def _with_answers(run: Run, spec: Mapping[str, Any], seed: int) -> Run:
+    table = answers_of(spec[ANSWERS], run, seed, int(spec.get("steps", DEFAULTS["steps"]))).table
+    return replace(matched(run, table, spec), rollouts=(table,))
+
+
+def _regraded(counts: Mapping[str, Any]) -> Regraded:
+    quarter, paid, agreed = [], [], []
+    for side, other in (("paid", "refused"), ("unpaid", "accepted")):
+        for k, (of, n) in enumerate(zip(counts[side], counts[other], strict=True)):
+            quarter += [k] * of
+            paid += [side == "paid"] * of
+            agreed += [False] * n + [True] * (of - n)
+    earned, right = np.array(paid), np.array(paid) == np.array(agreed)
+    score, ones = right.astype(float), np.ones(len(paid))
+    rows = np.arange(len(paid))
+    return Regraded(
+        "verifier:grade", rows, np.array(quarter), earned.astype(float), score, ones, earned, right, len(paid)
     )
 
 
@@ -181,6 +212,10 @@ def _check(spec: Mapping[str, Any]) -> dict[str, Shape]:
     for key, value in spec.items():
         if key in DEFAULTS:
             _check_setting(key, value)
+        elif key == ANSWERS:
+            if not isinstance(value, Mapping):
+                raise BadTable("a table of answers", repr(value)[:60])
+            check_answers(value)
         elif isinstance(value, Mapping):
             shapes[key] = _metric_shape(key, value)
         else:
@@ -211,6 +246,10 @@ def _check_setting(key: str, value: Any) -> None:
         for at in value:
             if not re.fullmatch(r"\d{1,9}(?:\.\d{1,6})?", at):
                 raise BadTable("a step for each seam", repr(at)[:60])
+    if key == "regraded" and value:
+        counts = {side: value.get(side) for side in ("paid", "refused", "unpaid", "accepted")}
+        if not all(isinstance(each, list) and len(each) == 4 for each in counts.values()):
+            raise BadTable("four counts for each of paid, refused, unpaid and accepted", repr(value)[:80])
     if key == "knobs":
         for name, setting in value.items():
             _named(knob, name, "a knob")

@@ -90,16 +90,18 @@ def read_packed(stream: IO[bytes], label: str, kind: str, read: Reads) -> Log:
     return replace(log, warnings=(*log.warnings, Warn("torn_record", says)))
 
 
-def unpacked(stream: IO[bytes], label: str, kind: str) -> Unpacked:
-    """The content of a stream that is compressed by ``kind``; what reads it raises CannotRead for damage."""
-    return Unpacked(stream, kind, label)
+def unpacked(stream: IO[bytes], label: str, kind: str, most: int | None = None) -> Unpacked:
+    """The content, of at most ``most`` bytes, of a stream that is compressed by ``kind``; what reads it raises CannotRead
+    for damage."""
+    return Unpacked(stream, kind, label, most)
 
 
 class Unpacked(io.RawIOBase):
     """The content of a compressed stream; going back begins anew. ``torn`` is True at an end that came too early."""
 
-    def __init__(self, stream: IO[bytes], kind: str, label: str) -> None:
+    def __init__(self, stream: IO[bytes], kind: str, label: str, most: int | None = None) -> None:
         self.torn = False
+        self._most = UNPACKED if most is None else most
         self._stream = stream
         self._kind = kind
         self._label = label
@@ -145,7 +147,7 @@ class Unpacked(io.RawIOBase):
         buffer[:size] = self._rest[:size]
         self._rest = self._rest[size:]
         self._at += size
-        if self._at > ALLOWED and (self._at > UNPACKED or self._at > SWELLING * max(self._stream.tell(), 1)):
+        if self._at > ALLOWED and (self._at > self._most or self._at > SWELLING * max(self._stream.tell(), 1)):
             found = f"{self._label}: {self._kind} data that swell to more than {self._at >> 20} MiB"
             raise CannotRead("a log of bounded size", found, hint=_SWELLS)
         return size
