@@ -305,7 +305,9 @@ class _Wandb:
         said = self.damage.said("W&B run file")
         if self.tables:
             named = ", ".join(sorted(self.tables)[:NAMED])
-            says = f"the tables {named} are saved answers; they are read where files/media/table of the run lies beside it"
+            says = (
+                f"the tables {named} are saved answers; they are read where files/media/table of the run lies beside it"
+            )
             said.append(Warn("source_left_out", says))
         log = None
         if self.rows.rows and trains(self.rows):
