@@ -14,7 +14,7 @@ import numpy as np
 
 from rlclinic.rollouts import ENDINGS, Answer, Floats, Ints, Rollouts, Text
 
-WORDS = 24 << 20
+WORDS = 12 << 20
 """Bytes of texts that are kept (ours: the whole of ordinary dumps, about a second of looking at words)."""
 MOST_ANSWERS = 1_000_000
 """Answers whose numbers are kept (ours: 100 bytes each, and as much again while the table is made)."""
