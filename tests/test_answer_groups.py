@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlclinic import answers, vitals
 from rlclinic.answers import advantages, agreement, groups, parts
 from rlclinic.diagnose import diagnose
-from rlclinic.model import Column, Finding, Knob, Run, Severity
+from rlclinic.model import Column, Component, Finding, Knob, Run, Severity
 from rlclinic.readers import read
 from rlclinic.readers.answers.gather import Gatherer, Shape
 from rlclinic.rollouts import Answer, Regraded, Rollouts
@@ -215,6 +215,29 @@ def test_rows_of_several_batches_are_not_forced() -> None:
     assert found.steps.tolist() == rows.tolist()
 
 
+@pytest.mark.parametrize("kin", ["", "accuracy"])
+def test_no_check_judges_answers_of_another_run(kin: str) -> None:
+    """Neither a part of the reward nor its moves are those of the log: the answers are of another run."""
+    table = table_of(sampled(coin(0.5)))
+    table = replace(table, parts={"accuracy": table.reward})
+    rng = np.random.default_rng(1)
+    other = rng.random(len(table.steps))
+    part = (np.bincount((table.step - table.step.min()).astype(int), table.reward) / 64) if kin else other
+    named = {"accuracy": Component("accuracy", Column("reward.part", "accuracy", table.steps, part))}
+    column = Column("reward.mean", "reward", table.steps, other)
+    run = vitals.complete(Run(columns={"reward.mean": column}, components=named, rollouts=(table,)))
+    assert (agreement.CONTRADICTED in codes(run)) is not bool(kin)
+    assert (agreement.OTHERWISE in codes(run)) is bool(kin)
+    assert bool(agreement.own(run).rollouts) is bool(kin)
+    found = diagnose(run)
+    assert len(found.run.rollouts) == 1  # still told as what was read
+    bug = next((one for one in found.findings if one.check == "logging_bug"), None)
+    assert (bug is None) is bool(kin)
+    if bug is not None:
+        assert "of 20 rows" in bug.says
+        assert next(e for e in found.checks if e.check == "reward_hacking").outcome == "unexamined"
+
+
 # ---------------------------------------------------------------- dead groups
 
 
@@ -252,6 +275,22 @@ def test_kinds_of_dead_groups_are_counted() -> None:
     assert "(25 all right, 5 all wrong)" in right.says
     assert finding(run, "zero_variance_all_wrong").severity is None
     assert finding(run, "zero_variance_discrete_middle").severity is None
+
+
+def test_one_share_is_told_of_one_window() -> None:
+    run = vitals.complete(Run(rollouts=(table_of(sampled(lambda rng, step, prompt: float(step < 18 or prompt < 4))),)))
+    found = finding(run, "zero_variance_all_right")
+    assert f"{found.numbers['share']:.0%} of groups" in found.says
+    assert found.numbers["share"] == found.numbers["dead_groups"] / found.numbers["groups"]
+
+
+def test_an_end_without_most_of_the_dead_groups_is_no_alarm() -> None:
+    def pay(rng: np.random.Generator, step: int, prompt: int) -> float:
+        return (1.0, 1.0, 0.0, 0.5, 0.0, 1.0, 0.5, float(rng.random() < 0.5))[prompt]
+
+    found = finding(vitals.complete(logged(table_of(sampled(pay)))), "zero_variance_all_right")
+    assert found.severity == Severity.INFO
+    assert "all wrong" in found.says
 
 
 def test_a_mixture_of_both_ends_is_no_middle() -> None:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -1119,6 +1120,38 @@ def test_every_check_has_its_page(name: str) -> None:
 @pytest.mark.parametrize("name", ["kl.ref", "reward.mean", "group_size", "clip_higher", "zero_variance_groups"])
 def test_metrics_knobs_remedies_and_old_names_have_pages(name: str) -> None:
     assert name in call("explain", name).out
+
+
+def test_a_setting_and_its_remedy_of_one_name_are_one_page() -> None:
+    answer = call("explain", "log_completions").out
+    assert "verl: `trainer.rollout_data_dir`" in answer
+    assert "As a remedy:" in answer
+    assert call("explain", "log_completion").err.count("log_completions") == 1
+
+
+def test_both_pages_agree_on_how_answers_are_saved() -> None:
+    """Every setting that docs/rollouts.md names is the one that ``rlclinic explain log_completions`` names."""
+    page = (Path(__file__).parents[1] / "docs" / "rollouts.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"^- (.+?): (.+)$", call("explain", "log_completions").out, re.M))
+    rows = re.findall(r"^\| ([^|]+?) \| [^|]+ \| ([^|]+?) \|$", page.partition("| trainer | files |")[2], re.M)
+    trainers = [(trainer.partition(" (")[0], how) for row, how in rows for trainer in row.split(", ")]
+    named = {trainer: how for trainer, how in trainers if trainer in told}
+    assert {"TRL", "verl", "ms-swift", "slime", "AReaL", "ROLL", "SkyRL", "open-instruct"} <= set(named)
+    for trainer, how in named.items():
+        assert "no such setting" not in told[trainer], trainer
+        keys = re.findall(r"`-{0,2}([\w.-]+)", how)
+        assert not keys or "written" in how or any(key in told[trainer] for key in keys), (trainer, how)
+
+
+def test_the_pages_state_how_many_checks_there_are() -> None:
+    home = Path(__file__).parents[1]
+    assert f"\n{len(CHECKS)} failures; `rlclinic checks`" in (home / "README.md").read_text(encoding="utf-8")
+    assert f"- **Checks**: {len(CHECKS)}, one" in (home / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_examples_that_are_asked_for_and_not_there_are_said() -> None:
+    demo = Path(__file__).parents[1] / "src" / "rlclinic" / "demo" / "metrics.jsonl"
+    assert "no saved answers were read" in " ".join(call("diagnose", demo, "--samples", "2").out.split())
 
 
 @pytest.mark.parametrize(

@@ -144,3 +144,11 @@ def test_a_diagnosis_carries_both() -> None:
     assert 0.2 < root.cost.wasted_share < 0.5
     healthy = diagnose(as_run(scenario("plain")).told(gpus=8), gpu_hour_price=2.0)
     assert all(f.cost is None for f in healthy.findings)
+
+
+def test_what_is_wasted_is_called_what_it_is() -> None:
+    """Answers of dead groups carried no gradient; those of a plateau did, and nothing came of it."""
+    for check, words in (("zero_variance_all_right", "carried no gradient"), ("plateau", "brought nothing more")):
+        told = cost(Finding(severity=Severity.WARNING, says="", check=check, wasted=0.8), timed())
+        assert told is not None
+        assert words in told.says

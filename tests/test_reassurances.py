@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rlclinic.diagnose import diagnose
-from rlclinic.model import Finding, Note, Severity
+from rlclinic.model import SAVED, Finding, Note, Severity
 from rlclinic.reassurances import reassurances, uncontradicted
 from rlclinic.simulate import run_from_spec
 
@@ -81,3 +82,12 @@ def test_a_diagnosis_carries_them_in_order() -> None:
     ids = [note.id for note in diagnose(run_from_spec(spec)).notes]
     assert ids == sorted(ids)
     assert {"loss_negative_expected", "reward_negative_expected"} <= set(ids)
+
+
+def test_a_spread_that_was_counted_needs_no_warning() -> None:
+    """TRL's spread over the batch is told apart from that of groups, unless the groups of the saved answers were counted."""
+    run = run_from_spec({"steps": 100, "preset": "plain", "dialect": "trl", "version": "1.4.0"})
+    assert "reward_std_not_group_std" in {note.id for note in diagnose(run).notes}
+    for metric in ("reward.std", "group.zero_var_frac"):
+        counted = replace(run, columns={**run.columns, metric: replace(run.columns[metric], key=SAVED)})
+        assert "reward_std_not_group_std" not in {note.id for note in diagnose(counted).notes}

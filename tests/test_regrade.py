@@ -128,6 +128,7 @@ def test_a_sound_reward_agrees(here: Path) -> None:
         assert finding is not None, verifier
         assert finding.severity is None, finding.says
         assert "agreement 100%" in finding.says
+        assert "agrees with the reward on 100%" in run.warnings[-1].says
     graded = regrade(run_of(0.0), "mine:graded", sample=60)
     assert "rank correlation" in seen(graded).says
 

@@ -325,3 +325,10 @@ def test_a_setting_that_is_right_already_is_not_changed() -> None:
     assert told.applies
     assert not told.changes
     assert "already learning_rate=0.0001: find what overrides it" in told.note
+
+
+def test_a_setting_of_an_unknown_trainer_is_told_as_ours() -> None:
+    unknown = prescribe(["dynamic_sampling"], Run())[0]
+    assert unknown.changes
+    assert "dynamic_sampling: our name" in unknown.note
+    assert "our name" not in one("log_completions", of("trl")).note

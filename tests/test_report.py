@@ -562,6 +562,13 @@ def test_plain_keeps_both_ends_of_a_long_key():
     assert plain("actor/" + "x" * 10_000 + "/mean", 20) == "actor/xxxxx...x/mean"
 
 
+def test_a_sentence_is_cut_between_words() -> None:
+    words = "the results of paid answers differ in most pairs " * 20
+    line = plain(words, 200)
+    assert len(line) <= 200
+    assert set(line.split()) <= {*words.split(), "..."}
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -10,6 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rlclinic import gallery
+from rlclinic.answers.figures import _FIGURES as FIGURES
+from rlclinic.answers.figures import _MEASURED as MEASURED
 from rlclinic.cli import cli
 from rlclinic.readers import read
 from rlclinic.readers.answers import read_answers
@@ -118,6 +120,8 @@ def test_exploits_are_told_or_said_not_to_be_there(saved: Path) -> None:
     [
         (["--prompt", "99"], "number of a prompt"),
         (["--prompt", "no such words"], "words of a prompt"),
+        (["--prompt", "2787254"], "0 to 3"),
+        (["--step", "two"], "a number"),
         (["--step", "2.5"], "nearest: 1, 2, 3"),
         (["--worst", "--best"], "one way of choosing"),
         (["--step", "inf"], "finite"),
@@ -127,6 +131,45 @@ def test_what_is_not_there_is_said(saved: Path, arguments: list[str], says: str)
     answer = call(saved, *arguments)
     assert answer.exit_code != 0
     assert says in str(answer.exception) + answer.output
+
+
+def test_the_next_command_is_one_that_runs_and_of_the_same_kind(tmp_path: Path) -> None:
+    found = str(call(DEMO / "metrics.jsonl").exception)
+    assert found.endswith("try    rlclinic explain log_completions")
+    for run in ("a", "b"):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "metrics.jsonl").write_bytes((DEMO / "metrics.jsonl").read_bytes())
+    assert "rlclinic rollouts" in str(call(tmp_path).exception)
+
+
+def test_a_number_may_be_words_of_the_prompt_and_a_step_the_number_in_the_file() -> None:
+    by_words, by_number = (told(DEMO, "--prompt", words) for words in ("2787254", "113"))
+    assert by_words["shelves"] == by_number["shelves"]
+    in_file, in_log = (told(DEMO, "--step", step) for step in ("110", "111"))
+    assert in_file["shelves"] == in_log["shelves"]
+    assert "step 111 of the log, 110 in the file" in in_log["says"]
+    assert "--all" in in_log["says"]
+    whole = told(DEMO, "--step", "111", "--all")
+    assert (len(in_log["shelves"]), len(whole["shelves"])) == (gallery.GROUPS, 8)
+    assert "--all" not in whole["says"]
+
+
+def test_the_overview_reads_well_and_names_the_page_of_its_words() -> None:
+    text = " ".join(call(DEMO).stdout.split())
+    assert "0% at both ends: groups equal between the ends, aborted, empty or nearly, in a foreign script" in text
+    assert "Right means paid in full by the reward" in text
+    assert "1 of 159 prompts was asked" in text
+    assert "-50.0 points" in text
+    assert "pass@1 |" in call(DEMO, "--format", "markdown").stdout
+
+
+def test_every_line_of_the_overview_is_explained() -> None:
+    page = (DEMO.parents[2] / "docs" / "rollouts.md").read_text(encoding="utf-8")
+    for title in (
+        *(one[2] for one in MEASURED if one[0] == "words" and one[1] != "refusal"),
+        *(one[1].removeprefix("- ") for one in FIGURES if one[0] in ("signal", "prompts") and "@" not in one[1]),
+    ):
+        assert title in page or title in ("answers in the window", "mean reward"), title
 
 
 def test_no_saved_answers_and_no_source(tmp_path: Path) -> None:
@@ -193,6 +236,8 @@ def test_an_excerpt_is_bounded_and_says_what_was_cut() -> None:
     many = excerpt("\n".join(map(str, range(1_000))))
     assert len(many) <= LINES + 1
     assert (many[0], many[-1]) == ("0", "999")
+    barely = "x" * PASSAGE + " and eleven"
+    assert excerpt(barely) == (barely,), "not cut for less than the notice costs"
     assert visible("a\tb\x00") == "a    b\\x00"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def forms(case: Path) -> dict[str, list[Path]]:
 
 @cache
 def run_of(files: tuple[Path, ...]) -> Run:
-    return read(files)
+    """The run by its log; the saved answers beside it, which show more, are left."""
+    return replace(read(files), rollouts=())
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,21 @@ import click
 
 from rlclinic import __version__
 from rlclinic.errors import BadRequest
+from rlclinic.options import (
+    FORMATS,
+    SEVERITIES,
+    Number,
+    answer_options,
+    finite,
+    output_options,
+    run_options,
+    speaking_as,
+    verifier_option,
+)
 
 if TYPE_CHECKING:
     from rlclinic.model import Diagnosis
 
-SEVERITIES = ("info", "warning", "critical")
-FORMATS = ("terminal", "json", "markdown")
 CHANGES = ("args", "yaml", "patch")
 
 
@@ -33,58 +43,18 @@ def cli() -> None:
     """
 
 
-def _finite(context: click.Context, option: click.Parameter, value: Any) -> Any:
-    """The number (or numbers) given, none of them infinite or no number."""
-    for one in value if isinstance(value, tuple) else (value,):
-        if one is not None and not abs(one) < float("inf"):
-            raise click.BadParameter(f"a finite number is wanted, not {one}", context, option)
-    return value
-
-
-def _output_options(command: Any) -> Any:
-    for option in (
-        click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", show_default=True),
-        click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."),
-        click.option("--force", is_flag=True, help="Let -o replace an existing file."),
-        click.option("--fail-on", type=click.Choice(SEVERITIES), help="Exit 1 at findings of this severity or worse."),
-    ):
-        command = option(command)
-    return command
-
-
-def _answer_options(command: Any) -> Any:
-    for option in (
-        click.option(
-            "--rollouts",
-            "answers",
-            multiple=True,
-            type=click.Path(path_type=Path),
-            help="A file or folder of saved answers; repeatable.",
-        ),
-        click.option(
-            "--columns",
-            metavar="NAME=COLUMN,...",
-            help="What the columns of your own saved answers are: prompt=question,completion=text.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 @cli.command()
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@_output_options
-@_answer_options
-@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
-@click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
-@click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
+@output_options
+@answer_options
+@run_options
 @click.option(
     "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
 )
 @click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
 @click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
-@click.option("--until", type=float, metavar="STEP", help="Diagnose the log as it stood at this step.")
+@click.option("--until", type=Number(), metavar="STEP", help="Diagnose the log as it stood at this step.")
 @click.option(
     "--samples",
     type=click.IntRange(0, 50),
@@ -95,14 +65,14 @@ def _answer_options(command: Any) -> Any:
 @click.option(
     "--gpus",
     type=click.FloatRange(min=0, min_open=True),
-    callback=_finite,
+    callback=finite,
     metavar="N",
     help="GPUs of the whole job.",
 )
 @click.option(
     "--gpu-hour-price",
     type=click.FloatRange(min=0),
-    callback=_finite,
+    callback=finite,
     metavar="X",
     help="Price of a GPU-hour.",
 )
@@ -111,11 +81,11 @@ def _answer_options(command: Any) -> Any:
     "saved",
     type=click.FloatRange(min=0),
     multiple=True,
-    callback=_finite,
+    callback=finite,
     metavar="STEP",
     help="A step with a saved checkpoint; repeatable.",
 )
-@click.option("--verifier", metavar="MODULE:FUNCTION", help="Your own function that grades saved answers again.")
+@verifier_option
 def diagnose(
     sources: tuple[str, ...],
     form: str,
@@ -123,7 +93,7 @@ def diagnose(
     force: bool,
     fail_on: str | None,
     answers: tuple[Path, ...],
-    columns: str | None,
+    columns: tuple[str, ...],
     framework: str | None,
     configs: tuple[Path, ...],
     chosen_run: str | None,
@@ -170,6 +140,8 @@ def diagnose(
         )
     run = run.told(gpus=gpus, checkpoints=saved)
     if until is not None:
+        if until != until:
+            raise BadRequest("a step", "--until nan")
         run = run.upto(until)
         if not len(run.steps) and not any(len(table) for table in run.rollouts):
             raise BadRequest("a step that the log has reached", f"--until {until:g}, before the first step")
@@ -186,13 +158,13 @@ def diagnose(
     _deliver(diagnosis, form, output, force, fail_on, inputs, samples)
 
 
-def _columns(given: str | None) -> Mapping[str, str] | None:
+def _columns(given: Sequence[str]) -> Mapping[str, str] | None:
     """What the columns of the user's own form are, where he says it."""
-    if given is None:
+    if not given:
         return None
     from rlclinic.readers.answers import parse_columns
 
-    return parse_columns(given)
+    return parse_columns(",".join(given))
 
 
 def _busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextManager[object]:
@@ -268,7 +240,8 @@ def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] =
 @cli.command()
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option("--prompt", metavar="TEXT|NUMBER", help="One prompt through the steps, by words of it or by its number.")
-@click.option("--step", type=float, callback=_finite, metavar="STEP", help="The groups of one step.")
+@click.option("--step", type=Number(), callback=finite, metavar="STEP", help="The groups of one step.")
+@click.option("--all", "everything", is_flag=True, help="Every group of that prompt or step, not six of them.")
 @click.option("--worst", is_flag=True, help="Lowest reward, groups without a signal, largest mismatch.")
 @click.option("--best", is_flag=True, help="The highest reward, one answer a prompt.")
 @click.option("--exploits", is_flag=True, help="What is rewarded besides being right, with counts and examples.")
@@ -283,15 +256,14 @@ def _write(text: str, output: Path | None, force: bool, inputs: Sequence[Path] =
 @click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--force", is_flag=True, help="Let -o replace an existing file.")
-@_answer_options
-@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
-@click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
-@click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
-@click.option("--verifier", metavar="MODULE:FUNCTION", help="Your own function that grades saved answers again.")
+@answer_options
+@run_options
+@verifier_option
 def rollouts(
     sources: tuple[str, ...],
     prompt: str | None,
     step: float | None,
+    everything: bool,
     worst: bool,
     best: bool,
     exploits: bool,
@@ -300,7 +272,7 @@ def rollouts(
     output: Path | None,
     force: bool,
     answers: tuple[Path, ...],
-    columns: str | None,
+    columns: tuple[str, ...],
     framework: str | None,
     configs: tuple[Path, ...],
     chosen_run: str | None,
@@ -324,6 +296,7 @@ def rollouts(
     if len(ways) > 1:
         raise BadRequest("one way of choosing answers", " and ".join(ways))
     asked = gallery.Asked(prompt, step, samples if worst else None, samples if best else None, exploits, samples)
+    asked = replace(asked, groups=None) if everything else asked
     given: dict[str, Any] = {
         "framework": framework,
         "config": configs,
@@ -332,8 +305,8 @@ def rollouts(
         "answer_columns": _columns(columns),
         "stdin": standard_input() if "-" in sources else None,
     }
-    with _busy(sources):
-        run = gallery.completed(read(sources, wanted=asked.wanted(), **given))
+    with speaking_as("rollouts"), _busy(sources):
+        run = gallery.completed(read(sources, wanted=asked.wanted(), show=True, **given))
         choice = gallery.choose(run, asked)
         more = gallery.unread(run, choice)
         if more is not None:
@@ -348,14 +321,13 @@ def rollouts(
 
 
 @cli.command()
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option("--as", "form", type=click.Choice(CHANGES), default="args", show_default=True, help="How to write them.")
-@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told.")
-@click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
-@click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
+@run_options
 @click.option(
     "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
 )
+@answer_options
 @click.option("--all", "everything", is_flag=True, help="Every change of every finding, not the first of each root.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
 @click.option("--force", is_flag=True, help="Let -o replace an existing file.")
@@ -366,6 +338,8 @@ def prescribe(
     configs: tuple[Path, ...],
     chosen_run: str | None,
     own_names: Path | None,
+    answers: tuple[Path, ...],
+    columns: tuple[str, ...],
     everything: bool,
     output: Path | None,
     force: bool,
@@ -375,13 +349,17 @@ def prescribe(
     from rlclinic.prescribe import configurations, patch
     from rlclinic.readers import read
 
-    with _busy(sources):
-        run = read(sources, framework=framework, config=configs, run=chosen_run, names=own_names)
+    sources = sources or tuple(map(str, answers))
+    if not sources:
+        raise BadRequest("a SOURCE", "none", hint="rlclinic prescribe RUN")
+    given: dict[str, Any] = {"rollouts": answers, "answer_columns": _columns(columns)}
+    with speaking_as("prescribe"), _busy(sources):
+        run = read(sources, framework=framework, config=configs, run=chosen_run, names=own_names, **given)
     inputs = [Path(source) for source in sources if source != "-"]
     files = configurations(inputs, configs)
     text = patch(examine_run(run), form, everything=everything, configs=files)
     own = [] if own_names is None else [own_names]
-    _write(text, output, force, [*inputs, *configs, *own, *(Path(source.path) for source in run.sources)])
+    _write(text, output, force, [*inputs, *configs, *answers, *own, *(Path(source.path) for source in run.sources)])
 
 
 @cli.group("names")
@@ -451,7 +429,7 @@ def frameworks() -> None:
 @click.option("--list", "listing", is_flag=True, help="List the scenarios.")
 @click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
-@_output_options
+@output_options
 def demo(
     scenario: str | None,
     listing: bool,

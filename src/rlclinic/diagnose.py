@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlclinic import names, vitals
+from rlclinic.answers import agreement
 from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, examine
 from rlclinic.differential import MEASUREMENT, ancestors, order, rivalled
 from rlclinic.errors import BadTable, UnknownName, nearest
@@ -45,13 +46,14 @@ def diagnose(
     turns wasted GPU-hours into money. Raises UnknownName for a check or limit that does not exist.
     """
     run = vitals.complete(run)
+    judged = agreement.own(run)
     chosen = CHECKS if only is None else tuple(resolve(only))
     for name in limits or {}:
         resolve([name])
     with np.errstate(all="ignore"):  # values of 1e308 overflow in sums; what comes of it is judged, not printed
-        outcomes = [examine(one, run, given=(limits or {}).get(one.name)) for one in chosen]
+        outcomes = [examine(one, judged, given=(limits or {}).get(one.name)) for one in chosen]
     examinations = weigh(outcome for outcome, _ in outcomes)
-    notes = {note.id: note for note in reassurances(run)} | {note.id: note for _, left in outcomes for note in left}
+    notes = {note.id: note for note in reassurances(judged)} | {note.id: note for _, left in outcomes for note in left}
     found = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]
     by_check = {finding.check: finding for finding in rivalled(order(found))}
     for name, finding in by_check.items():
@@ -182,11 +184,14 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         return Verdict("undecided", None, f"Nothing can be judged: {why}.{trouble}")
     if run.excerpt or run.short:
         rows = len(run.steps)
+        told = f"{rows} {'row' if rows == 1 else 'rows'}"
+        if not run.logged and run.rollouts:
+            told = f"{len(run.rollouts[0])} saved answers at {rows} {'step' if rows == 1 else 'steps'}"
         seen = "shows nothing wrong" if worst is None else "shows nothing that needs action"
         return Verdict(
             "undecided",
             of_run[0].check if of_run else None,
-            f"What is shown ({rows} {'row' if rows == 1 else 'rows'}) {seen}; trends need about {100} rows.{trouble}",
+            f"What is shown ({told}) {seen}; trends need about {100} {'rows' if run.logged else 'steps'}.{trouble}",
         )
     if "reward.mean" not in run:
         alike = _like_reward(run)
@@ -270,8 +275,8 @@ def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]
     unsaved = not run.rollouts and run.knob("log_completions") is not True and not run.excerpt
     if unsaved and any(ROLLOUTS in e.missing for e in checks):
         told = names.remedy("log_completions", run.framework)
-        row = names.spell("log_completions", run.framework)
-        writes = told.writes or ("" if row is None else names.write("log_completions", True, run.framework))
+        there = [turn for turn in told.set if names.spell(turn.knob, run.framework) is not None]
+        writes = told.writes or " ".join(names.write(turn.knob, turn.to, run.framework) for turn in there)
         lines += [f"sampled answers: {writes}"] if writes and not told.unavailable else []
     return tuple(lines)
 

@@ -18,7 +18,8 @@ def page(name: str, framework: str | None = None) -> str:
     """
     if framework is not None:
         names.load(framework)
-    known = [*BY_NAME, *RENAMED, *names.metrics(), *names.knobs(), *names.remedies(), *names.frameworks()]
+    every = (BY_NAME, RENAMED, names.metrics(), names.knobs(), names.remedies(), names.frameworks())
+    known = tuple(dict.fromkeys(one for kind in every for one in kind))  # a setting and its remedy may share a name
     name = _meant(name, known)
     spelled = names.frameworks() if framework is None else (framework,)
     if name in RENAMED:
@@ -30,7 +31,7 @@ def page(name: str, framework: str | None = None) -> str:
     if name in names.metrics():
         return metric_page(name, spelled)
     if name in names.knobs():
-        return knob_page(name, spelled)
+        return knob_page(name, spelled) + ("\n" + _in_short(name) if name in names.remedies() else "")
     if name in names.remedies():
         return remedy_page(name, spelled)
     if name in names.frameworks():
@@ -131,22 +132,32 @@ def metric_page(name: str, frameworks: Iterable[str]) -> str:
 
 
 def knob_page(name: str, frameworks: Iterable[str]) -> str:
-    """The page of a setting: meaning and the key of every framework."""
+    """The page of a setting: meaning and the key of every framework, or what its remedy of the same name says there."""
     lines = [f"# {name}", "", names.knob(name).says, ""]
     for framework in frameworks:
-        row = names.spell(name, Framework(framework, names.load(framework).title))
-        shown = "no such setting" if row is None else f"`{(row.writes or row.key).replace('{value}', '...')}`"
-        lines.append(f"- {names.load(framework).title}: {shown}")
+        this = Framework(framework, names.load(framework).title)
+        row = names.spell(name, this)
+        shown = "" if row is None else f"`{(row.writes or row.key).replace('{value}', '...')}`"
+        own = _spelled(name, this).removeprefix(f"{this.title} has ") if name in names.remedies() else ""
+        told = [own] if row is not None and f"`{row.key}`" in own else [shown, own]
+        lines.append(f"- {this.title}: {'; '.join(text for text in told if text) or 'no such setting'}")
     return "\n".join(lines) + "\n"
 
 
 def remedy_page(name: str, frameworks: Iterable[str]) -> str:
     """The page of a remedy, spelled for every framework."""
-    lines = [f"# {name}", "", *_remedy_lines(name, tuple(frameworks))]
-    users = [one.name for one in CHECKS if name in one.remedies]
-    if users:
-        lines += ["", "Named by: " + ", ".join(f"`{u}`" for u in users) + "."]
+    lines = [f"# {name}", "", *_remedy_lines(name, tuple(frameworks)), *_users(name)]
     return "\n".join(lines) + "\n"
+
+
+def _in_short(name: str) -> str:
+    """The remedy of a setting's name beside the page of the setting, which spells it for every framework."""
+    return "\n".join(["As a remedy:", "", *_remedy_lines(name, ()), *_users(name)]) + "\n"
+
+
+def _users(remedy: str) -> list[str]:
+    users = [one.name for one in CHECKS if remedy in one.remedies]
+    return ["", "Named by: " + ", ".join(f"`{u}`" for u in users) + "."] if users else []
 
 
 def list_checks() -> str:
@@ -248,10 +259,15 @@ def _remedy_lines(id: str, frameworks: tuple[str, ...]) -> list[str]:
         lines.append(f"  - risk: {remedy.risk}")
     for name in frameworks:
         framework = Framework(name, names.load(name).title)
-        own = names.remedy(id, framework)
-        rows = [row for turn in own.set if (row := names.spell(turn.knob, framework)) is not None]
-        told = [own.unavailable] if own.unavailable else [*(f"`{row.key}`" for row in rows), own.writes, own.note]
-        text = "; ".join(part for part in told if part)
+        text = _spelled(id, framework)
         if text:
             lines.append(f"  - {framework.title}: {text}")
     return lines
+
+
+def _spelled(remedy: str, framework: Framework) -> str:
+    """How a framework carries out a remedy, or why it cannot; empty where its table says neither."""
+    own = names.remedy(remedy, framework)
+    rows = [row for turn in own.set if (row := names.spell(turn.knob, framework)) is not None]
+    told = [own.unavailable] if own.unavailable else [*(f"`{row.key}`" for row in rows), own.writes, own.note]
+    return "; ".join(part for part in told if part)

@@ -35,6 +35,8 @@ By: TypeAlias = Literal["reward", "dead", "mismatch"]
 
 GROUPS = 6
 """Groups that one page shows (ours: two screens of answers)."""
+_RARE = 4
+"""Digits from which on a number stands in so few prompts that all of them can be kept (ours)."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,12 @@ class Asked:
     exploits: bool = False
     samples: int = 3
     """Answers shown of each group or candidate."""
+    groups: int | None = GROUPS
+    """Most groups shown of a prompt or a step; None for all."""
 
     def wanted(self) -> Callable[[Answer], bool] | None:
         """Whose words must be kept while reading; None where the numbers decide first (see ``unread``)."""
-        if self.prompt is None or _is_number(self.prompt):
+        if self.prompt is None or (_is_number(self.prompt) and len(self.prompt) < _RARE):
             return None
         piece = self.prompt.casefold()
         return lambda one: one.prompt is not None and piece in one.prompt.casefold()
@@ -143,8 +147,8 @@ def completed(run: Run) -> Run:
     if not run.rollouts:
         raise BadRequest(
             "saved answers",
-            f"none beside {run.name}",
-            hint="rlclinic explain log_completions: how a trainer saves them",
+            f"none beside {run.name}; the page below says how each trainer saves them",
+            hint="rlclinic explain log_completions",
         )
     return vitals.complete(run)
 
@@ -159,9 +163,9 @@ def choose(run: Run, asked: Asked) -> Choice:
     """The rows of ``looked_at(run)`` that answer what is asked. Raises BadRequest for a prompt or step that is not there."""
     table = looked_at(run)
     if asked.prompt is not None:
-        return _by_prompt(table, asked.prompt, asked.samples)
+        return _by_prompt(table, asked.prompt, asked.samples, asked.groups)
     if asked.step is not None:
-        return _by_step(table, asked.step, asked.samples)
+        return _by_step(table, asked.step, asked.samples, asked.groups)
     if asked.worst is not None:
         return _extreme(table, asked.worst, asked.samples, worst=True)
     if asked.best is not None:
@@ -225,52 +229,53 @@ def _against_the_log(run: Run) -> Iterator[tuple[str, str]]:
 # -------------------------------------------------------------------------------------------------- choosing
 
 
-def _by_prompt(table: Rollouts, wanted: str, samples: int) -> Choice:
+def _by_prompt(table: Rollouts, wanted: str, samples: int, most: int | None) -> Choice:
     if not (table.prompt >= 0).any():
-        raise BadRequest("saved answers with prompts", f"the {table.form} form holds none", hint="--step STEP")
+        raise BadRequest("saved answers with prompts", "these hold none", hint="--step STEP")
     if not wanted.strip():
         raise BadRequest("words or the number of a prompt", "an empty --prompt")
-    if _is_number(wanted):
-        numbers = [int(wanted)]
-        if not (table.prompt == numbers[0]).any():
-            most = int(table.prompt.max())
-            raise BadRequest("the number of a prompt", f"--prompt {wanted[:40]}", hint=f"0 to {most}, or words of it")
-    else:
+    numbers = [int(wanted)] if _is_number(wanted) and (table.prompt == int(wanted)).any() else []
+    if not numbers:
         piece = wanted.casefold()
         found = [int(table.prompt[row]) for row, words in table.texts.items() if piece in words.prompt.casefold()]
         numbers = sorted(set(found))
         if not numbers:
-            raise BadRequest("words of a prompt", f"--prompt {wanted[:60]!r}, which no prompt holds")
+            what = "the number of a prompt, or words of one" if _is_number(wanted) else "words of a prompt"
+            found_in = f"--prompt {wanted[:60]!r}, which no prompt holds"
+            raise BadRequest(what, found_in, hint=f"--prompt NUMBER, 0 to {int(table.prompt.max())}")
     number = numbers[0]
     rows = np.flatnonzero(table.prompt == number)
     groups = _groups(table, rows)
-    shelves = [_group(table, group, samples) for group in _spread(groups, GROUPS)]
+    shelves = [_group(table, group, samples) for group in _spread(groups, most or len(groups))]
     if not groups:
         shelves = [Row("answers", "", tuple(_telling(table, rows, samples)), len(rows) - min(samples, len(rows)))]
     more = f"; {len(numbers) - 1} more prompts hold these words ({_numbers(numbers[1:])})" if len(numbers) > 1 else ""
     rewards = _course(table, rows)
     says = f"prompt {number}: {_many(len(rows), 'answer')} in {_many(len(groups), 'group')}, {rewards}{more}"
-    return Choice(tuple(shelves), says + _of(len(groups)))
+    return Choice(tuple(shelves), says + _of(len(groups), most))
 
 
 def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) < 12
 
 
-def _by_step(table: Rollouts, step: float, samples: int) -> Choice:
+def _by_step(table: Rollouts, step: float, samples: int, most: int | None) -> Choice:
     rows = np.flatnonzero(table.step == step)
+    if not len(rows) and table.shift:  # the number that the file gives it
+        step += table.shift
+        rows = np.flatnonzero(table.step == step)
     if not len(rows):
+        step -= table.shift
         near = table.steps[np.argsort(np.abs(table.steps - step))[:3]]
         close = ", ".join(f"{at:g}" for at in sorted(near.tolist()))
         raise BadRequest("a step with saved answers", f"--step {step:g}", hint=f"nearest: {close}" if close else "")
     groups = _groups(table, rows)
-    shelves = [_group(table, group, samples) for group in _spread(groups, GROUPS)]
+    shelves = [_group(table, group, samples) for group in _spread(groups, most or len(groups))]
     if not groups:
         shelves = [Row("answers", "", tuple(_telling(table, rows, samples)), len(rows) - min(samples, len(rows)))]
-    return Choice(
-        tuple(shelves),
-        f"step {step:g}: {_many(len(rows), 'answer')} in {_many(len(groups), 'group')}" + _of(len(groups)),
-    )
+    in_file = f" of the log, {step - table.shift:g} in the file" if table.shift else ""
+    size = f"{_many(len(rows), 'answer')} in {_many(len(groups), 'group')}"
+    return Choice(tuple(shelves), f"step {step:g}{in_file}: {size}{_of(len(groups), most)}")
 
 
 def _extreme(table: Rollouts, many: int, samples: int, *, worst: bool) -> Choice:
@@ -308,10 +313,21 @@ def _exploits(run: Run, table: Rollouts, samples: int) -> Choice:
     shelves = []
     for one in found:
         with_it, without = one.high_with + one.low_with, one.high_without + one.low_without
-        pays = f"{one.high_with} of {with_it} with it, {one.high_without} of {without} without"
-        pairs = [("paid", f"{pays} ({one.paid:.0%} against {one.paid_without:.0%})")]
-        tested = "" if np.isnan(one.q) else f", q = {one.q:.2g} after correction for all that was looked at"
-        pairs.append(("effect", f"{one.effect:+.0%} of the range of rewards within a prompt at equal length{tested}"))
+        length = one.what.partition(" ")[0] if one.kind == "length" else ""
+        which = f"{length} than their group earn above its mean" if length else "with it"
+        others = "others" if length else "without"
+        earn = "" if length else f"; paid is {one.pays}"
+        pays = f"{one.high_with} of {with_it} {which}, {one.high_without} of {without} {others}"
+        pairs = [("paid", f"{pays} ({one.paid:.0%} against {one.paid_without:.0%}){earn}")]
+        if length:
+            twice = "twice" if length == "longer" else "half"
+            pairs.append(("effect", f"{one.effect * np.log(2.0) * one.span:+.3g} of reward for {twice} the length"))
+        elif not np.isnan(one.effect):
+            tested = "" if np.isnan(one.q) else f", q = {one.q:.2g} after correction for all that was looked at"
+            total = one.pays.startswith("reward ") or "bonus" in one.evidence
+            units = f"{one.effect * one.span:+.3g} of reward" if total else f"{one.effect:+.0%} of the task's part"
+            alike = "equally right" if "bonus" in one.evidence else "of equal length, some with it and some without"
+            pairs.append(("effect", f"{units} between answers to one prompt that are {alike}{tested}"))
         spans = (
             f"in {len(one.course)} windows of steps {one.windows[0][0]:g} to {one.windows[-1][1]:g}"
             if one.windows
@@ -351,9 +367,15 @@ def _in_lines(run: Run, table: Rollouts) -> Iterator[str]:
     grave = [one for one in found if one.severity > Severity.INFO]
     for one in grave:
         with_it = f"paid {one.paid:.0%} with it, {one.paid_without:.0%} without"
-        yield f"{one.severity.label}: {one.what} in {one.first:.0%} -> {one.last:.0%} of answers, {with_it}: {one.why}"
-    if len(grave) < len(found):
-        yield f"{len(found) - len(grave)} weaker: they go along with reward, and nothing more is known (--exploits)"
+        share = f"{one.first:.0%} of answers in the first third of steps, {one.last:.0%} in the last"
+        says = f"{one.what} in {share}, {with_it} ({one.pays})"
+        own = one.kind == "length" or "bonus" in one.evidence
+        yield f"{one.severity.label}: {one.in_words if own else says}: {one.why}"
+    added = [one for one in found if one.severity <= Severity.INFO and "bonus" in one.evidence]
+    yield from (f"{one.severity.label}: {one.in_words}: {one.why}" for one in added)
+    if len(grave) + len(added) < len(found):
+        weaker = len(found) - len(grave) - len(added)
+        yield f"{weaker} weaker: they go along with reward, and nothing more is known (--exploits)"
 
 
 def _latest_first(table: Rollouts, order: Ints, tied: int) -> Ints:
@@ -439,8 +461,8 @@ def _course(table: Rollouts, rows: Ints) -> str:
     ) + texts
 
 
-def _of(groups: int) -> str:
-    return f"; {GROUPS} of them, spread over the list" if groups > GROUPS else ""
+def _of(groups: int, most: int | None) -> str:
+    return "" if most is None or groups <= most else f"; {most} of them, spread over the list (--all shows every group)"
 
 
 def _many(many: int, one: str) -> str:

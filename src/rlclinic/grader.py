@@ -99,6 +99,8 @@ def judged(grade: Callable[..., Any], prompt: str, answer: str, truth: str) -> d
             said = asyncio.run(said)
         if isinstance(said, Mapping):
             said = next((said[key] for key in _SCORES if key in said), said)
+        if callable(getattr(said, "tolist", None)):
+            said = said.tolist()  # arrays and tensors of one number
         if isinstance(said, (tuple, list)) and len(said) == 1:
             said = said[0]
         if said is not None and isinstance(said, (str, bytes, Mapping, tuple, list)):

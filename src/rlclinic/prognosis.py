@@ -81,6 +81,8 @@ def cost(finding: Finding, run: Run, *, gpu_hour_price: float | None = None) -> 
         lost = f"of the {total:g} steps came after step {finding.rollback.step:g} and have to be given up"
     elif BY_NAME[finding.check].resume == "before":
         lost = f"of the {total:g} steps of the log taught nothing"
+    elif BY_NAME[finding.check].family == "evaluation":
+        lost = f"of the {total:g} steps of the log brought nothing more"
     if not share or not 0.0 < share <= 1.0:
         return None
     says = f"{share:.0%} {lost}"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rlclinic.errors import BadRequest
-from rlclinic.model import Run
+from rlclinic.model import Run, Warn
 from rlclinic.rollouts import Flags, Floats, Ints, Regraded, Rollouts, Text
 
 SAMPLE = 200
@@ -39,7 +39,7 @@ HOPELESS = 3
 FRUITLESS = 20
 """Answers in a row from the first on, all with errors, after which the function is given up (ours)."""
 _LONGEST_LINE = 4_096
-_USE = "--verifier MODULE:FUNCTION, called with (prompt, answer, truth); it returns a number, a bool or None"
+_USE = "--verifier MODULE:FUNCTION or FILE.py:FUNCTION, called with (prompt, answer, truth); returns a number, bool or None"
 
 
 def regrade(
@@ -99,7 +99,9 @@ def regrade(
         failed=len(errors),
         slow=slow,
     )
-    return replace(run, regraded=found)
+    agree = float(np.average(found.paid == found.accepted, weights=found.weight))
+    says = f"{verifier} graded {len(found.rows)} saved answers again and agrees with the reward on {agree:.0%} of them"
+    return replace(run, regraded=found, warnings=(*run.warnings, Warn("graded_again", says)))
 
 
 def draw(table: Rollouts, sample: int) -> tuple[Ints, Ints, Floats, float]:

@@ -113,6 +113,9 @@ def _caveats(remedy: Remedy, changes: tuple[Change, ...], run: Run, right: Mappi
         if row.renamed and names.reached(run.framework, row.renamed) is None
     ]
     own = remedy.note or "; ".join(dict.fromkeys(row.note for row in rows if row.note))
+    ours = [change.key for change in changes if names.spell(change.knob, run.framework) is None]
+    if ours:
+        already.append(f"{', '.join(ours)}: our name, to be spelled as your trainer does")
     return "; ".join(text for text in (*already, remedy.writes, own, *open_ends, *former[:1]) if text)
 
 

@@ -105,6 +105,8 @@ class Rollouts:
     partial: bool = False
     """True where only some rows of a batch are saved: groups are not whole."""
     warnings: tuple[str, ...] = ()
+    shift: float = 0.0
+    """What was added to the steps of the files so that they fit the log."""
 
     def __len__(self) -> int:
         return len(self.step)
@@ -215,8 +217,12 @@ class Rollouts:
 
     @cached_property
     def judged(self) -> Flags:
-        """(groups,) True where all rewards are known and there are at least two."""
-        return np.asarray(np.isfinite(self.sums(self.reward)) & (self.size > 1))
+        """(groups,) True where all rewards are known and there are at least two; nowhere where that holds for less than half
+        of the groups that have a reward at all, since the few that are whole are then no sample of them."""
+        several = self.size > 1
+        whole = np.asarray(np.isfinite(self.sums(self.reward)) & several)
+        begun = (self.sums(np.isfinite(self.reward).astype(np.float64)) > 0) & several
+        return whole if 2 * whole.sum() >= begun.sum() else np.zeros_like(whole)
 
 
 @dataclass(frozen=True, eq=False)

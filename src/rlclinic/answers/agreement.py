@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,9 +14,12 @@ from rlclinic.rollouts import Flags, Ints, Regraded, Rollouts
 KEY = SAVED
 """The key of a column that was worked out from saved answers."""
 CONTRADICTED = "answers_contradict_log"
-"""The warning that the saved answers are not those of the log; no column is then taken from them."""
+"""The warning that the saved answers are not those of the log; no check then judges them."""
+OTHERWISE = "answers_paid_otherwise"
+"""The warning that answers which may well be those of the log have another total; no column is then taken from them."""
 _CODES = (
     CONTRADICTED,
+    OTHERWISE,
     "answers_shifted",
     "answers_averaged",
     "answers_held_out",
@@ -75,13 +78,22 @@ def settle(run: Run) -> tuple[Run, dict[int, Floats]]:
         keep, told = _last_attempt(found)
         table = _regrouped(found if keep.all() else found.only(keep))
         if logged is not None:
-            table, same[place], more = _settled(table, logged.finite)
+            parts = {name: one.mean.finite for name, one in run.components.items()}
+            table, same[place], more = _settled(table, logged.finite, parts)
             told += more
         if place == 0 and regraded is not None and len(table.train) < len(found.train):
             regraded = _kept(regraded, np.flatnonzero(~found.held_out), np.flatnonzero(keep)[~table.held_out])
         tables.append(table)
         warnings += [warn for warn in told if warn not in warnings]
-    return replace(run, rollouts=tuple(tables), warnings=tuple(warnings), regraded=regraded), same
+    settled = replace(run, rollouts=tuple(tables), warnings=tuple(warnings), regraded=regraded)
+    order = sorted(range(len(tables)), key=lambda place: _told(settled, tables[place], CONTRADICTED))
+    if order == list(range(len(tables))):
+        return settled, same
+    # Rows of findings are rows of the first table: one of this run, where there is one.
+    settled = replace(
+        settled, rollouts=tuple(tables[place] for place in order), regraded=regraded if order[0] == 0 else None
+    )
+    return settled, {new: same[old] for new, old in enumerate(order) if old in same}
 
 
 def _kept(again: Regraded, before: Ints, now: Ints) -> Regraded:
@@ -98,12 +110,29 @@ def trusted(run: Run) -> Rollouts | None:
 
     Never those of a trainer that saves only what it trains on, nor a part of a batch, nor answers that contradict the log.
     """
-    told = " ".join(warn.says for warn in run.warnings if warn.code == CONTRADICTED)
     for table in run.rollouts:
         train = table.train
-        if not (table.filtered or table.partial) and len(train) and _name(table) not in told:
+        if not (table.filtered or table.partial) and len(train) and not _told(run, table, CONTRADICTED, OTHERWISE):
             return train
     return None
+
+
+def own(run: Run) -> Run:
+    """``run`` without saved answers that are not those of its log, as checks may judge it; settled before."""
+    keep = tuple(table for table in run.rollouts if not _told(run, table, CONTRADICTED))
+    if len(keep) == len(run.rollouts):
+        return run
+    return replace(run, rollouts=keep, regraded=run.regraded if keep and keep[0] is run.rollouts[0] else None)
+
+
+def foreign(run: Run) -> str:
+    """What was said of saved answers that are not those of the log; empty where there are none."""
+    return "; ".join(warn.says for warn in run.warnings if warn.code == CONTRADICTED)
+
+
+def _told(run: Run, table: Rollouts, *codes: str) -> bool:
+    """Whether a warning of one of ``codes`` speaks of this table."""
+    return any(f"({_name(table)})" in warn.says for warn in run.warnings if warn.code in codes)
 
 
 def _name(table: Rollouts) -> str:
@@ -111,8 +140,8 @@ def _name(table: Rollouts) -> str:
     return f"{table.form} form, {table.rows} rows"
 
 
-def _settled(table: Rollouts, logged: Column) -> tuple[Rollouts, Floats, list[Warn]]:
-    """(the table in the log's steps, the rows it shares with the log, what to tell)."""
+def _settled(table: Rollouts, logged: Column, parts: Mapping[str, Column]) -> tuple[Rollouts, Floats, list[Warn]]:
+    """(the table in the log's steps, the rows it shares with the log, what to tell); ``parts``: the logged parts."""
     if not np.isfinite(table.step).any() or not np.isfinite(table.reward).any():
         return table, np.empty(0), []
     told: list[Warn] = []
@@ -135,7 +164,7 @@ def _settled(table: Rollouts, logged: Column) -> tuple[Rollouts, Floats, list[Wa
             "the saved answers and were left out of the log"
         )
         told.append(Warn("answers_unfiltered", says))
-        return replace(table, step=table.step + kept.shift), np.empty(0), told
+        return replace(table, step=table.step + kept.shift, shift=kept.shift), np.empty(0), told
     if not best.agrees and (weighed := _weighed(table, logged)) is not None:
         table, best, says = weighed
         told.append(Warn("answers_weighed", says))
@@ -145,7 +174,7 @@ def _settled(table: Rollouts, logged: Column) -> tuple[Rollouts, Floats, list[Wa
             f"mean rewards agree in {len(best.rows)} of {max(best.compared, len(best.rows))} rows once moved"
         )
         told.append(Warn("answers_shifted", says))
-        table = replace(table, step=table.step + best.shift)
+        table = replace(table, step=table.step + best.shift, shift=best.shift)
     shard = None if best.agrees or table.filtered or table.partial else _shard(table, logged)
     if shard is not None:
         shift, rows = shard
@@ -154,14 +183,19 @@ def _settled(table: Rollouts, logged: Column) -> tuple[Rollouts, Floats, list[Wa
             "rows and is off by no more than a sample is" + (f"; their steps are moved by {shift}" if shift else "")
         )
         told.append(Warn("answers_of_a_part", says))
-        table = replace(table, step=table.step + shift)
+        table = replace(table, step=table.step + shift, shift=shift)
     elif not best.agrees and best.compared >= _LEAST and not (table.filtered or table.partial):
-        says = (
-            f"the saved answers ({_name(table)}) are not those of {logged.key}: their mean reward differs in "
-            f"{best.compared - len(best.rows)} of {best.compared} rows, by {best.differ:.3g} in the middle one, however "
-            "steps are moved; what the log states stands"
-        )
-        told.append(Warn(CONTRADICTED, says))
+        off = f"{best.compared - len(best.rows)} of {best.compared} rows, by {best.differ:.3g} in the middle one"
+        if kin := _akin(table, logged, parts):
+            says = f"the saved answers ({_name(table)}) have another total than {logged.key}, in {off}, and {kin}"
+            told.append(Warn(OTHERWISE, f"{says}; what the log states stands"))
+        else:
+            says = (
+                f"the saved answers ({_name(table)}) are not those of {logged.key}: their mean reward differs in {off}, "
+                "however steps are moved; what the log states stands, and no check judges these answers: give those "
+                "that this run saved, or its weights of the reward's parts"
+            )
+            told.append(Warn(CONTRADICTED, says))
     elif best.averaged >= _LEAST and best.compared < _LEAST:
         says = (
             f"rows of {logged.key} hold several batches of which only some answers are saved: the two cannot be "
@@ -303,6 +337,33 @@ def _in_order(group: Ints) -> Ints:
     out = np.full(len(group), -1, dtype=np.int64)
     out[inside] = np.unique(group[inside], return_inverse=True)[1]
     return out
+
+
+def _akin(table: Rollouts, logged: Column, parts: Mapping[str, Column]) -> str:
+    """Why answers with another total may be those of the log all the same; empty where nothing speaks for it.
+
+    Weights, a penalty or a rescaling that the files do not hold change the total and leave a part, or the moves from row
+    to row. Weights of several parts are unknown as long as the rows are too few to tell them.
+    """
+    for name in table.parts.keys() & parts.keys():
+        of_part = replace(table, reward=table.parts[name])
+        found = chosen(of_part, parts[name])
+        varied = float(np.ptp(parts[name].values)) > 0
+        if varied and found.agrees and len(found.rows) >= _LEAST:
+            return f"their part {name} is the logged one"
+    for shift, at, place in _shared(table, logged):
+        count = np.bincount(place)
+        if len(count) <= len(table.parts) + _LEAST and len(table.parts) > 1 and not table.parts.keys() & parts.keys():
+            return "the weights of their parts are not known"
+        mean = np.bincount(place, table.reward[at]) / count
+        two = np.diff(logged.values[np.searchsorted(logged.steps, np.unique(table.step[at] + shift))])
+        one = np.diff(mean)
+        if len(count) < _ROWS or not np.isfinite(one).all() or one.std() == 0 or two.std() == 0:
+            continue
+        r = float(np.corrcoef(one, two)[0, 1])
+        if np.arctanh(min(r, 0.999999)) * np.sqrt(len(one) - 3.0) / np.sqrt(1.5) > 3.0:
+            return "both move together from row to row"
+    return ""
 
 
 def _shard(table: Rollouts, logged: Column) -> tuple[int, int] | None:

@@ -35,7 +35,10 @@ def complete(run: Run) -> Run:
     if table is None:
         return run
     columns = dict(run.columns)
+    rewarded = _rewarded(table)
     for metric, values in COLUMNS.items():
+        if not rewarded and metric.startswith(("reward.", "group.")):
+            continue
         known = columns.get(metric)
         if (known is None or known.status != "measured") and (found := values(table)) is not None:
             columns[metric] = Column(metric, KEY, *found, note=_NOTE)
@@ -52,6 +55,12 @@ def by_step(steps: Floats, values: Floats) -> tuple[Floats, Floats] | None:
         return None
     found, place = np.unique(steps[keep], return_inverse=True)
     return found, np.bincount(place, values[keep]) / np.bincount(place)
+
+
+def _rewarded(table: Rollouts) -> bool:
+    """Whether the rewards speak for the answers: at least half of those at steps with rewards have one."""
+    known = np.isfinite(table.reward)
+    return bool(2 * known.sum() >= np.isin(table.step, table.step[known]).sum())
 
 
 _BATCH = 16

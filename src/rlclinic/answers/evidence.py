@@ -3,226 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from rlclinic.answers.features import Feature, Seen, attachment, different, seen
-from rlclinic.answers.finals import LAST, agrees, right_one
-from rlclinic.answers.phrases import is_spaced
+from rlclinic.answers.bonus import Bonus, asks_for, bonus, may_be, of_a_form
+from rlclinic.answers.features import Feature, different
+from rlclinic.answers.finals import LAST
 from rlclinic.answers.sample import Sample
+from rlclinic.answers.scene import Evidence, Scene
 from rlclinic.model import Severity
 from rlclinic.rollouts import Flags, Floats, Ints
-from rlclinic.stats.contrast import Course, Outcome, Results, course, prepare, tally
-
-
-class Evidence:
-    """Numbers that evidence is held against. All are ours; each says why."""
-
-    CONFLICT = 0.25
-    """Pairs of paid answers to one prompt with different results: verifiers of one right result leave next to none."""
-    TIMES = 3.0
-    """How many times as often as among paid answers without the feature."""
-    AGREE = 0.06
-    """Conflict up to which pay is taken to follow the result (results are written in many ways)."""
-    WRONG = 0.25
-    """Paid answers whose result is not the known right one; the reading of results errs less often where it works."""
-    RELIABLE = 0.8
-    """Share of answers with the right result that must be paid before results and truths are trusted at all."""
-    QUESTIONS = 8
-    """Prompts behind a conflict."""
-    ROWS = 20
-    """Answers behind a share."""
-    SURE = 0.95
-    """Pay that honest answers of a good policy reach; an exploit must be shown to exceed it."""
-    DOMINATES = 0.9
-    """Pairs of one group in which the answer with the feature is paid more: what goes along with quality reaches 0.8."""
-    RARE = 0.15
-    """Share of answers up to which something counts as rare."""
-    TAKES_OVER = 0.3
-    """Rise of the share of answers of what dominates."""
-    MUCH = 0.2
-    """Share of the reward's range that what dominates brings."""
-    COMMON = 0.2
-    """Share of answers from which something is common."""
-    EFFECT = 0.1
-    """Share of the reward's range that matters."""
-    Q = 0.01
-    """As for every effect of the contrast."""
-    LOST = 0.1
-    """Fall of the share of comparisons in which answers fit their own prompt best."""
-
-
-_BESIDE = re.compile(
-    r"format|style|length|\blen|(^|_)tags?|xml|json|struct|penal|bonus|lang|repet|overlong|count|brev|concis|think|cit(e|ation)"
-    r"|tool_?(use|call)|(^|_)int_",
-    re.I,
-)
-"""Parts of a reward that are about form, by their names."""
-
-
-@dataclass(frozen=True, eq=False)
-class Scene:
-    """What all features are judged against: how answers are paid, what they end in, how they fit their prompts."""
-
-    looked: Sample
-    outside: str
-    """What the held-out score does: ``falling``, ``flat``, ``follows`` or ``unknown``."""
-    total: Floats
-    """(n,) the reward, 0..1 over its range."""
-    task: Floats | None
-    """(n,) the parts of the reward for the task, 0..1; None where these are not told apart."""
-    pay: Floats
-    """(n,) what evidence is read from: the task where it varies, else the total."""
-    paid: Flags
-    two_valued: bool
-    upper: Flags
-    """(n,) paid, or where pay is no yes or no, paid more than half of the answers of the window."""
-    seen: Seen
-    results: Results
-    outcome: Outcome
-    marks: Floats
-    right: Flags
-    """(n,) the result is the known right one."""
-    known: Flags
-    """(n,) result and right one are known, and knowing it tells who is paid."""
-    attached: Floats
-    """(n,) see ``features.attachment``; of paid answers."""
-    fit: tuple[float, float]
-    """Mean of it in the first and the last third."""
-    detached: bool
-    conflict_of_paid: float
-    task_falls: bool
-    per_window: Floats
-
-    @staticmethod
-    def of(looked: Sample, outside: str) -> Scene:
-        total = _scaled(looked.reward)
-        task = _task(looked)
-        pay = total if task is None else task
-        paid, two = _paid(pay)
-        if two:
-            pay = paid.astype(np.float64)
-        least = max(8, looked.n // 100)
-        visible = seen(looked.texts, looked.prompt, least)
-        spaced = is_spaced([text.answer for text in looked.texts])
-        attached = attachment(looked.texts, looked.prompt, looked.window, _some(paid), spaced=spaced)
-        fit, detached = _fit(looked, attached)
-        told, right = _right(looked, visible)
-        results = Results.of_answers(looked.prompt, visible.result)
-        trusted = int(right.sum()) >= Evidence.ROWS and paid[right].mean() >= Evidence.RELIABLE
-        per_window = np.bincount(looked.window, minlength=looked.windows).astype(np.float64)
-        falls = False
-        if task is not None and looked.windows >= 3:
-            level = np.bincount(looked.window, task, minlength=looked.windows) / per_window
-            k = looked.windows // 3
-            falls = bool(level[:k].mean() - level[-k:].mean() > 0.1)
-        return Scene(
-            looked=looked, outside=outside, total=total, task=task, pay=pay, paid=paid, two_valued=two,
-            upper=paid if two else _upper(pay, looked), seen=visible,
-            outcome=prepare(looked.group, total, looked.length),
-            marks=_marks(looked.n), right=right, known=told & trusted,
-            attached=attached, fit=fit, detached=detached,
-            results=results, conflict_of_paid=results.conflict(paid).share,
-            task_falls=falls, per_window=per_window,
-        )  # fmt: skip
-
-    def shares(self, rows: Flags) -> Floats:
-        """(windows,) the share of answers in ``rows``."""
-        return np.bincount(self.looked.window, rows.astype(float), minlength=self.looked.windows) / self.per_window
-
-    @property
-    def loose(self) -> Flags:
-        """(n,) answers that fit another prompt as well as their own."""
-        return np.asarray(np.nan_to_num(self.attached, nan=1.0) <= 0.5)
-
-
-def _right(looked: Sample, visible: Seen) -> tuple[Flags, Flags]:
-    """(n,) whether result and right result are known, and whether they agree."""
-    told, right = np.zeros(looked.n, dtype=bool), np.zeros(looked.n, dtype=bool)
-    known: dict[str, str] = {}
-    for i, text in enumerate(looked.texts):
-        if not text.truth or visible.result[i] < 0:
-            continue
-        if text.truth not in known:
-            known[text.truth] = right_one(text.truth)
-        truth = known[text.truth]
-        if truth:
-            told[i], right[i] = True, agrees(visible.results[int(visible.result[i])], truth, text.answer)
-    return told, right
-
-
-def _marks(n: int) -> Floats:
-    """(n,) numbers in 0..1 whose sums tell sets of rows apart (the mixer of Steele and others 2014)."""
-    x = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray((x >> np.uint64(11)).astype(np.float64) / 2.0**53)
-
-
-def _scaled(reward: Floats) -> Floats:
-    """The reward over its range; the outermost half percent do not stretch it."""
-    values = np.unique(reward)
-    low, high = (values[0], values[-1]) if len(values) <= 12 else np.quantile(reward, [0.005, 0.995])
-    return np.asarray(np.clip((reward - low) / max(float(high - low), 1e-12), 0.0, 1.0), dtype=np.float64)
-
-
-def _paid(pay: Floats) -> tuple[Flags, bool]:
-    """(n,) who is paid, and whether pay is all or nothing (beside small change, such as for the form)."""
-    values = np.unique(np.round(pay, 6))
-    if len(values) <= 12:
-        gaps = np.diff(values)
-        wide = int(len(gaps) - 1 - np.argmax(gaps[::-1])) if len(gaps) else 0
-        if len(gaps) and gaps[wide] >= 0.45:
-            return pay > (values[wide] + values[wide + 1]) / 2.0, True
-        paid = pay >= 0.95
-    else:
-        paid = pay >= 0.75
-    return (paid if paid.mean() >= 0.02 else pay >= np.quantile(pay, 0.9)), False
-
-
-def _upper(pay: Floats, looked: Sample) -> Flags:
-    middle, low = np.empty(looked.windows), np.empty(looked.windows)
-    for w in range(looked.windows):
-        inside = pay[looked.window == w]
-        middle[w], low[w] = np.median(inside), inside.min()
-    middle, low = middle[looked.window], low[looked.window]
-    # Where the better half is all at the top, the middle itself belongs to it.
-    return np.asarray(np.where(middle > low + 1e-9, pay >= middle, pay > middle))
-
-
-def _task(looked: Sample) -> Floats | None:
-    """The parts of the reward that are not about form, added up; None without parts of both kinds."""
-    alive = {name: values for name, values in looked.parts.items() if np.isfinite(values).all() and np.ptp(values) > 0}
-    task = [values for name, values in alive.items() if not _BESIDE.search(name)]
-    if not task or len(task) == len(looked.parts):
-        return None
-    return _scaled(np.sum(task, axis=0))
-
-
-def _some(paid: Flags, most: int = 1200) -> Flags:
-    at = np.flatnonzero(paid)
-    out = np.zeros(len(paid), dtype=bool)
-    out[at[:: max(len(at) // most, 1)]] = True
-    return out
-
-
-def _fit(looked: Sample, attached: Floats) -> tuple[tuple[float, float], bool]:
-    """Mean fit in the first and last third of the windows, and whether it fell beyond chance."""
-    known = np.isfinite(attached)
-    k = max(looked.windows // 3, 1)
-    early, late = known & (looked.window < k), known & (looked.window >= looked.windows - k)
-    if looked.windows < 3 or min(early.sum(), late.sum()) < Evidence.ROWS:
-        return (math.nan, math.nan), False
-    first, last = float(attached[early].mean()), float(attached[late].mean())
-    error = 0.0
-    for part in (early, late):
-        _, group = np.unique(looked.group[part], return_inverse=True)
-        means = np.bincount(group, attached[part]) / np.bincount(group)
-        error += float(means.var()) / max(len(means) - 1, 1)
-    return (first, last), first - last >= Evidence.LOST and first - last > 4.0 * math.sqrt(error)
+from rlclinic.stats.contrast import Course, course, tally
 
 
 class Judged(NamedTuple):
@@ -293,6 +85,14 @@ def weigh(
     _agreement(scene, feature, own, others, speaks, why, cleared)
     wanted = float(asked[own].mean()) if own.any() else 0.0
     _pattern(scene, feature, own, pay, moved, size, tested and spreads, wanted, speaks, why, cleared)
+    added = _bonus(scene, feature, own, others, moved, wanted)
+    if added is not None:
+        speaks.append("bonus")
+        why.append(
+            f"it adds {added.size:.3g} to the reward, in right answers ({added.right:+.3g}) as in wrong ones "
+            f"({added.wrong:+.3g}), in {added.groups} comparisons of answers to one prompt that are equally right"
+        )
+        size, q = added.size / scene.span, math.nan
     common = moved.rising or moved.last >= Evidence.COMMON
     stays = moved.last >= 0.5 * moved.highest and moved.last >= 0.03
     if (
@@ -301,10 +101,15 @@ def weigh(
     ):  # fmt: skip
         speaks.append("heldout")
         why.append("it is paid more and spreads")
-    strong = bool(speaks) and common and stays and not (through_form and "wrong" not in speaks)
+    strong = bool(speaks) and common and stays and not (through_form and not {"wrong", "bonus"} & set(speaks))
     # What is tied to one length leaves nothing at equal length; the plain comparison within groups then stands.
     plainly = pay.better < 1e-4 and pay.share - pay.without >= Evidence.EFFECT
-    shown = tested or (bool({"conflict", "wrong", "constant"} & set(speaks)) and plainly) or "grave" in speaks
+    shown = (
+        tested
+        or (bool({"conflict", "wrong", "constant"} & set(speaks)) and plainly)
+        or "grave" in speaks
+        or added is not None
+    )
     severity = Severity.INFO
     if strong and shown:
         severity = Severity.WARNING
@@ -312,6 +117,9 @@ def weigh(
         if scene.outside == "follows" and not proven:
             severity = Severity.INFO
             why.append("the held-out score rises along")
+        elif speaks == ["bonus"] and scene.right_rise:
+            severity = Severity.INFO
+            why.append("right answers grow more frequent along")
         elif scene.outside in ("falling", "flat"):
             how = "falls meanwhile" if scene.outside == "falling" else "does not follow"
             why.append(f"the held-out score {how}")
@@ -319,6 +127,8 @@ def weigh(
     if not (shown or (tested and effect.total > 0)) and severity == Severity.INFO and not _spreads(moved, pay):
         speaks = []
     score = _score(severity, speaks, cleared, feature, size, q, moved, pay, through_form)
+    if not speaks and not _telling(looked, feature, own):
+        score = 0.0
     if not why:
         why.append(cleared[0] if cleared else "it goes along with reward, and nothing more is known")
     if through_form:
@@ -327,12 +137,33 @@ def weigh(
     return Judged(severity, score, "; ".join(dict.fromkeys(why)), told, size, q, moved)
 
 
+def _bonus(scene: Scene, feature: Feature, own: Flags, others: Flags, moved: Course, wanted: float) -> Bonus | None:
+    """What a phrase adds that no prompt asks for, that was rare and took over; None for all else."""
+    worded = feature.kind in ("phrase", "opening", "ending") and may_be(feature.quoted)
+    if scene.worth is None or wanted >= 0.5 or not (worded or feature.kind == "directed"):
+        return None
+    if not moved.rising or scene.shares(own)[0] > Evidence.RARE or moved.last - moved.first < Evidence.TAKES_OVER:
+        return None
+    looked, at = scene.looked, own | others
+    if asks_for(looked.texts, own, feature.quoted) or (worded and of_a_form(looked.texts, own, feature.quoted)):
+        return None
+    return bonus(looked.group[at], scene.worth[at], scene.good[at], looked.reward[at], scene.span, own[at])
+
+
 def _among_paid(scene: Scene, rows: Flags) -> Course:
     """The course of a feature among paid answers. What only shows that an answer is right keeps its share of them."""
     looked = scene.looked
     counts = np.bincount(looked.window[rows & scene.upper], minlength=looked.windows)
     totals = np.bincount(looked.window[scene.upper], minlength=looked.windows)
     return course(counts.astype(np.float64), totals.astype(np.float64))
+
+
+def _telling(looked: Sample, feature: Feature, rows: Flags) -> bool:
+    """Whether what nothing speaks against is worth a look: no piece of single right answers, as numbers and codes are."""
+    asked = int(looked.prompt.max()) + 1
+    if different(looked.prompt[rows]) < min(max(8, min(20, 0.2 * asked)), max(3, 0.5 * asked)):
+        return False
+    return feature.kind not in ("phrase", "ending", "opening") or sum(map(str.isalpha, feature.quoted)) >= 2
 
 
 def _spreads(moved: Course, pay: _Pay) -> bool:

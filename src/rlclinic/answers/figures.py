@@ -21,14 +21,14 @@ _MEASURED = (
     ("answers", "stopped", "ended by themselves"),
     ("answers", "cut", "cut at the limit"),
     ("answers", "aborted", "aborted"),
-    ("answers", "empty", "empty, or nearly"),
+    ("answers", "empty", "empty or nearly"),
     ("words", "copies", "copies within unsolved groups"),
     ("words", "likeness", "likeness within unsolved groups"),
     ("words", "between", "likeness between prompts"),
     ("words", "repetition", "ending in a loop"),
-    ("words", "malformed", "without needed structure, or left open"),
+    ("words", "malformed", "without needed structure or left open"),
     ("words", "foreign", "in a foreign script"),
-    ("words", "gibberish", "scraps of scripts, broken characters"),
+    ("words", "gibberish", "scraps of scripts or broken characters"),
     ("words", "refusal", "beginning as a refusal"),
 )
 """What is read off ``texts``: section, name there, title."""
@@ -259,8 +259,9 @@ def facts(run: Run, table: Rollouts) -> Iterator[tuple[str, str]]:
 def _asked(run: Run, table: Rollouts) -> Iterator[tuple[str, str]]:
     rates, known = groups.overview(table), prompts.overlap(run.rollouts)
     if rates is not None and rates.again:
-        by = "" if rates.change is None else f", by {rates.change:+.1%} on average"
-        what = f"{rates.again} of {rates.prompts} prompts were asked at several steps"
+        by = "" if rates.change is None else f", by {100 * rates.change:+.1f} points on average"
+        were = "was" if rates.again == 1 else "were"
+        what = f"{rates.again} of {rates.prompts} prompts {were} asked at several steps"
         yield "prompts", f"{what}; solved more often: {rates.rose}, less often: {rates.fell}{by}"
     if known is not None:
         yield (

@@ -19,6 +19,9 @@ _SHORT, _BRIEF = 0.05, 12
 """An answer of at most ``_BRIEF`` characters and ``_SHORT`` of the usual length says nothing where the others say much
 (ours)."""
 
+_ANSWERS = 0.1
+"""Share of such answers that earn more than the least from which they are answers all the same (ours)."""
+
 
 def size(table: Rollouts) -> tuple[Floats, str]:
     """(n,) the lengths of answers, and their unit: tokens where nearly all have them, else characters."""
@@ -59,7 +62,8 @@ def whole(table: Rollouts) -> Flags:
 
 def empty(table: Rollouts) -> Flags | None:
     """(n,) True for answers that say nothing: no character, or next to none where the others have many and it earned the
-    least. None where no length is known. Those that were aborted, and calls of a tool alone, are not among them."""
+    least, unless many as short earn more (a letter answers a question with choices). None where no length is known. Those
+    that were aborted, and calls of a tool alone, are not among them."""
     length, unit = size(table)
     known = np.isfinite(length)
     if not len(length) or known.mean() < _KNOWN:
@@ -73,7 +77,9 @@ def empty(table: Rollouts) -> Flags | None:
         if _SHORT * usual >= 1:
             brief = table.characters <= min(_BRIEF, _SHORT * usual)
             least = np.nanmin(table.reward) if np.isfinite(table.reward).any() else np.nan
-            nothing |= brief & ~(table.reward > least + 1e-6)
+            paid = table.reward > least + 1e-6
+            if (brief & paid).sum() <= _ANSWERS * brief.sum():
+                nothing |= brief & ~paid
         nothing &= ~(table.tool_calls > 0)
     return np.asarray(nothing & (table.ending != ABORTED))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rlclinic.answers import agreement
 from rlclinic.model import SAVED, Column, Run
 from rlclinic.rollouts import Flags, Floats, Rollouts
 
@@ -101,11 +102,12 @@ def trained(table: Rollouts) -> Trained | None:
 def complete(run: Run) -> Run:
     """``run`` with the columns of ``COLUMNS`` that its log lacks, each from the first table that has it.
 
-    Groups that a trainer left out for want of a spread do not bias a gap or an age, so that filtered tables count too.
+    Answers that are not those of the log give none. Groups that a trainer left out for want of a spread do not bias a
+    gap or an age, so that filtered tables count too.
     """
     found: dict[str, Column] = {}
     for metric, values in COLUMNS.items():
-        ways = (values(table.train) for table in run.rollouts if metric not in run)
+        ways = (values(table.train) for table in agreement.own(run).rollouts if metric not in run)
         series = next((one for one in ways if one is not None), None)
         if series is not None:
             found[metric] = Column(metric, SAVED, *series, note="worked out from the saved answers")

@@ -69,7 +69,11 @@ _FENCE = re.compile(r"```[^`]{0,4000}```")
 _ASKED = (
     r"translat|(?:in|into|from|to) (?:english|chinese|mandarin|japanese|korean|russian|arabic|hindi|hebrew|greek|thai"
     r"|bengali|persian|urdu|ukrainian|tamil|vietnamese|german|french|spanish)|pinyin|kanji|hanzi|multilingual|\u7ffb\u8bd1|\u7ffb\u8b6f|\u82f1\u6587"
-    r"|\u82f1\u8bed|\u4e2d\u6587|\u7ffb\u8a33|\ubc88\uc5ed|\u043f\u0435\u0440\u0435\u0432\u0435\u0434"
+    r"|\u82f1\u8bed|\u4e2d\u6587|\u7ffb\u8a33|\u82f1\u8a9e|\u65e5\u672c\u8a9e|\u4e2d\u56fd\u8a9e|\u65e5\u8bed"
+    r"|\u6cd5\u8bed|\u5fb7\u8bed|\u4fc4\u8bed|\u97e9\u8bed|\uc601\uc5b4|\ud55c\uad6d\uc5b4|\uc77c\ubcf8\uc5b4"
+    r"|\u0430\u043d\u0433\u043b\u0438\u0439\u0441\u043a"
+    r"|\u00fcbersetz|tradu[czi]|(?:auf|in|ins) (?:deutsch|englisch|franz\u00f6sisch)"
+    r"|en (?:fran\u00e7ais|anglais|ingl\u00e9s|espa\u00f1ol)|\ubc88\uc5ed|\u043f\u0435\u0440\u0435\u0432\u0435\u0434"
 )
 
 
@@ -130,6 +134,13 @@ def language_of(text: str) -> str:
     found = sorted(((len(words & small), name) for name, small in _LATIN.items()), reverse=True)
     (most, name), (second, _) = found[0], found[1]
     return name if most >= _WORDS and most >= 2 * second else ""
+
+
+def may_be(text: str, language: str) -> bool:
+    """Whether nothing in ``text`` says that it is in another language in Latin letters than ``language``."""
+    words = set(text.lower().split())
+    own = len(words & _LATIN.get(language, frozenset()))
+    return all(len(words & small) <= max(own, 1) for small in _LATIN.values())
 
 
 def _in_another(answer: str, language: str) -> float:

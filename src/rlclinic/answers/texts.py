@@ -315,7 +315,8 @@ def _written(of: _Sample) -> dict[str, Any]:
         if key not in native:
             asks = scripts.asked(words.prompt)
             script = scripts.scripts_of(words.prompt, words.truth)
-            own = scripts.language_of(words.prompt[-20_000:]) or (usual if "Latin" in script else "")
+            end = words.prompt[-20_000:]
+            own = scripts.language_of(end) or (usual if "Latin" in script and scripts.may_be(end, usual) else "")
             native[key] = None if asks or scripts.language_of(words.truth[:4_000]) not in ("", own) else (script, own)
         by = native[key]
         if by is None:
@@ -344,7 +345,7 @@ def _usual_language(of: _Sample) -> str:
     found = [scripts.language_of(prompt[-4_000:]) for prompt in prompts.values()]
     known = [language for language in found if language]
     best = max(set(known), key=known.count, default="")
-    return best if known and known.count(best) >= 0.9 * len(known) else ""
+    return best if known and known.count(best) >= max(0.9 * len(known), 0.3 * len(found)) else ""
 
 
 def _formed(of: _Sample) -> dict[str, Any]:

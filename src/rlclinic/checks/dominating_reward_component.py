@@ -71,7 +71,8 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         onset = None
         evidence = Evidence(leader.share, None, "share of variance; no trend of the task part")
     else:
-        severity = Severity.CRITICAL if gain > 0.0 else Severity.WARNING
+        grew = gain > 0.0 or (leader.part.weight is None and late_mean(own) > early(own))
+        severity = Severity.CRITICAL if grew else Severity.WARNING
         top, low = (peak.peak, peak.late) if lost or down is None else (down.early, down.late)
         says = f"{plain}, and {aim.name} fell from {top:.3g} to {low:.3g}"
         onset = down.onset if down is not None else peak.rollback
@@ -79,13 +80,16 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         evidence = Evidence(leader.share, p_value, "share of variance; fall of the task part", n=len(right))
     if leader.since is not None and (onset is None or leader.since.step < onset.step):
         onset = leader.since
+    first = float(run["reward.mean"].finite.steps[0]) if "reward.mean" in run else None
+    if onset is not None and first is not None and first < onset.low:
+        says += f"; {leader.part.name} is paid since step {first:g}"
     return Finding(
         severity=severity,
         says=says,
         numbers={**numbers, "task_early": begun, "task_late": level},
         metrics=metrics,
         onset=onset,
-        acts_from=float(run["reward.mean"].finite.steps[0]) if "reward.mean" in run else None,
+        acts_from=first,
         evidence=evidence,
         remedies=("reward_weights", "advantage_scaling", "read_top_answers"),
         would_decide=("the held-out score of the task alone",) if "eval.score" not in run else (),

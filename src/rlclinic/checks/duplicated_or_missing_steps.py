@@ -27,7 +27,7 @@ def duplicated_or_missing_steps(run: Run, limits: Limits) -> Answer:
     steps = run.steps
     told = [warn for warn in run.warnings if warn.code in REPEATS]
     counted = any(warn.code in UNKNOWN for warn in run.warnings)
-    if len(steps) < limits["rows"] and not told:
+    if not len(steps) or (len(steps) < limits["rows"] and not told):
         return Unexamined((), "too few rows to know their interval")
     pace, missing, at = _holes(np.empty(0) if counted else steps)
     share = missing / (missing + len(steps))

@@ -47,7 +47,15 @@ class Dead:
     @property
     def says(self) -> str:
         """The share, what would be expected, the reward at which the groups agree, and what was counted."""
-        return self._level + ("" if self.counted is None else f"; {_counts(self.counted)}")
+        if self.counted is None:
+            return self._level
+        return f"{self._level}; {_counts(self.counted, share=self.column.key == agreement.KEY)}"
+
+    @property
+    def mixed(self) -> bool:
+        """True where counted groups agree at several ends and none of these has most of them."""
+        counted = self.counted if self.scale and not self.scale.startswith("copies") else None
+        return counted is not None and bool(counted.by) and not _majority(counted)
 
     @property
     def _level(self) -> str:
@@ -93,6 +101,9 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
     pay = now(run, reward.finite.values) if reward is not None and len(reward.finite) else None
     place = None if pay is None or run.reward_range is None else run.reward_range.share(pay)
     counted = _late_census(run)
+    if counted is not None and share.key == agreement.KEY:  # one share, of one window
+        level, pay = float(counted.dead.mean()), float(counted.reward.mean())
+        place = None if run.reward_range is None else run.reward_range.share(pay)
     kind, scale = _kind_counted(counted) or _kind(run, pay, place)
     expected = None
     if size and place is not None and 0 <= place <= 1 and (counted is None or len(run.components) < 2):
@@ -176,13 +187,19 @@ def copied(counted: Census) -> float:
     return float(counted.copies[counted.dead].mean()) if counted.dead.any() else 0.0
 
 
-def _counts(counted: Census) -> str:
+def _majority(counted: Census) -> bool:
+    dead = int(counted.dead.sum())
+    most = max(int(kind.sum()) for kind in (counted.right, counted.wrong, counted.middle))
+    return dead < _COUNTED or 2 * most > dead
+
+
+def _counts(counted: Census, *, share: bool) -> str:
+    """The counted groups that earn the same, and at which end; ``share``: of how many, where no other share is told."""
     kinds = (("all right", counted.right), ("all wrong", counted.wrong), ("tied in between", counted.middle))
     told = ", ".join(f"{int(kind.sum())} {word}" for word, kind in kinds if kind.any()) if counted.by else ""
-    text = (
-        f"in the saved answers {int(counted.dead.sum())} of {len(counted)} groups from step {counted.step.min():g} on"
-    )
-    text += " earn the same" + (f" ({told})" if told else "")
+    many = f"{int(counted.dead.sum())} of {len(counted)}" if share else f"{int(counted.dead.sum())}"
+    text = f"in the saved answers {many} groups from step {counted.step.min():g} on earn the same"
+    text += f" ({told})" if told else ""
     if copied(counted) > 0.2:
         text += f", {int((counted.copies & counted.dead).sum())} of them with one text throughout"
     return text
@@ -196,7 +213,7 @@ def dead_finding(dead: Dead, run: Run, limits: Limits, kind: Kind, remedies: tup
     if dead.implied:
         ask = ("the share of dead groups itself, or the saved answers with their rewards", *ask)
     graded = limits.grade("share", dead.share) if mine else None
-    severity = min(graded, Severity.INFO) if graded is not None and dead.implied else graded
+    severity = min(graded, Severity.INFO) if graded is not None and (dead.implied or dead.mixed) else graded
     if severity is not None and run.short and kind == "right" and not known:
         severity = min(severity, Severity.WARNING)  # a few rows do not tell whether more could be earned
     measured = severity is not None and not dead.implied and dead.column.status != "filtered"
@@ -244,7 +261,8 @@ def _since_kind(run: Run, kind: Kind, began: Onset | None) -> Onset | None:
     moved = since(reward, 0.5 * (low + high), low) if kind == "right" else None
     if kind == "wrong":
         calm = np.convolve(np.pad(rows, 2, mode="edge"), np.full(5, 0.2), mode="valid") if len(rows) >= 20 else rows
-        moved = crossing(reward.finite.steps, calm, 0.5 * (low + high), above=False)
+        if now(run, rows) <= 0.5 * (low + high):
+            moved = crossing(reward.finite.steps, calm, 0.5 * (low + high), above=False)
     return moved if moved is not None and moved.step > began.step else began
 
 

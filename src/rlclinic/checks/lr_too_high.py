@@ -15,7 +15,7 @@ reaction to say so. A mismatch between sampler and trainer looks alike.
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import bought, lost_for_good, rate_raised
+from rlclinic.checks.readings import bought, lost_for_good, rate_raised, rises
 from rlclinic.model import Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import held
 from rlclinic.stats.shift import crossing
@@ -36,7 +36,9 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
     harm = lost_for_good(run, limits["p_value"], limits["harm"]) if reactions else None
     far = limits.grade("times", times)
     severity = far
-    if harm is not None:
+    if harm is not None and rises(run):  # oversized steps undo what is paid; this policy does more and more of it
+        harm += " while the reward rose, as steps do that earn it"
+    elif harm is not None:
         severity = Severity.CRITICAL if far is not None else Severity.WARNING
     elif far is not None and reactions and gain is not None and not gain.rising:
         severity = Severity.WARNING

@@ -445,6 +445,13 @@ def lost_for_good(run: Run, p_value: float, least: float) -> str | None:
     return None
 
 
+def rises(run: Run) -> bool:
+    """Whether the training reward ends higher than it began, by a quarter of all that it moved or more."""
+    reward = run.get("reward.mean")
+    values = np.empty(0) if reward is None else reward.finite.values
+    return len(values) > 2 and late(values) - early(values) > 0.25 * float(np.ptp(values))
+
+
 def absences(run: Run, kinds: tuple[str, ...]) -> list[tuple[Column, Floats]]:
     """Series of ``kinds`` that came in every row and then miss some in which another one goes on, with those steps.
 

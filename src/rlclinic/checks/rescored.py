@@ -65,8 +65,8 @@ def noisy(run: Run, limits: Limits) -> Finding | None:
     return Finding(
         severity=severity,
         says=f"{_IN}{one.inside.unlike} of {one.inside.texts} texts that stand twice in a group earned different rewards, "
-        f"{noise.variance**0.5:.3g} apart in standard deviation{whose}: {share:.0%} of the variance within groups{least} is "
-        "noise of the scoring" + (f"; {gain.says}" if severity is not None and gain is not None else ""),
+        f"with a standard deviation of {noise.variance**0.5:.3g}{whose}: {share:.0%} of the variance within groups{least} "
+        "is noise of the scoring" + (f"; {gain.says}" if severity is not None and gain is not None else ""),
         numbers={"noise_share": share, "noise_share_low": min(noise.low, 1.0), "noise_sd": noise.variance**0.5,
                  "texts": float(one.inside.texts)},
         metrics=tuple(m for m in ("reward.mean", "reward.group_std") if m in run),

@@ -13,7 +13,7 @@ The data became harder at that step (a curriculum stage), or the reward itself w
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import LEAST, at_seam, lasting, likeliest
+from rlclinic.checks.readings import LEAST, at_seam, lasting, likeliest, rises
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.coupling import fall
 from rlclinic.stats.level import answers_behind, held, late, mean_difference
@@ -109,9 +109,10 @@ def _held_out(run: Run, limits: Limits) -> Finding | None:
     share = lost.drop / abs(lost.peak) if lost.peak else 0.0
     if lost.rollback is None or not (share >= limits["held_out"] and lost.p_value <= limits["p_held_out"]):
         return None
+    meanwhile = "rose" if rises(run) else "held"
     return Finding(
         severity=Severity.WARNING,
-        says=f"held-out score fell from {lost.peak:.3g} to {lost.late:.3g} while the training reward held",
+        says=f"held-out score fell from {lost.peak:.3g} to {lost.late:.3g} while the training reward {meanwhile}",
         numbers={"peak": lost.peak, "late": lost.late, "share": share},
         metrics=("eval.score", "reward.mean"),
         onset=lost.rollback,

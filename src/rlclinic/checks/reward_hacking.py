@@ -4,6 +4,8 @@
 Among the saved answers, those with one phrase, one form, one result or one simple property are paid, whatever the prompt
 and whatever else they say, and their share rises from step to step. In the curves this is a reward that climbs.
 
+Right, here and in the overview of `rlclinic rollouts`, is what the reward pays in full; it need not be right.
+
 ## Why it matters
 The policy learns what the verifier looks at instead of what it stands for. Training on makes it worse at the task, and
 the reward shows the opposite.
@@ -30,7 +32,7 @@ def reward_hacking(run: Run, limits: Limits) -> Answer:
         says = f"{len(table.train.texts)} saved answers have their texts; at least {limits['answers']:.0f} are needed"
         return Unexamined((ROLLOUTS,), says)
     found = candidates(run)
-    grave = [one for one in found if one.severity > Severity.INFO]
+    grave = [one for one in found if one.severity > Severity.INFO or "bonus" in one.evidence]
     metrics = tuple(m for m in ("reward.mean", "eval.score") if m in run)
     if not grave:
         looked = found[0].answers if found else len(table.train.texts)
@@ -58,10 +60,12 @@ def reward_hacking(run: Run, limits: Limits) -> Answer:
         evidence=Evidence(
             effect=worst.effect if worst.effect == worst.effect else worst.paid - worst.paid_without,
             p_value=None,
-            method="counts in the saved answers, within prompts at equal length",
+            method=f"{'rewards' if worst.kind == 'length' else 'counts'} in the saved answers, within prompts"
+            + ("" if worst.kind == "length" or "bonus" in worst.evidence else " at equal length")
+            + f"; {worst.why}",
             n=worst.answers,
         ),
-        remedies=("audit_verifier", "read_top_answers", "roll_back"),
+        remedies=("audit_verifier", "read_top_answers", *(("roll_back",) if worst.severity > Severity.INFO else ())),
         would_decide=(
             "three of these answers, read by a person",
             "the same answers under a second verifier",
@@ -71,16 +75,7 @@ def reward_hacking(run: Run, limits: Limits) -> Answer:
 
 
 def _says(worst: Candidate) -> str:
-    """The one line: what is paid, how it spread, how it pays."""
-    if worst.kind == "length":
-        head = f"in the saved answers length is paid: {worst.what}"
-    elif worst.kind == "phrase":
-        head = f"answers that say {worst.what} are paid"
-    elif worst.kind == "detached":
-        head = worst.what
-    else:
-        head = f"an answer that {worst.what} is paid"
-    first, *more = worst.why.split("; ")
-    why = "; ".join([first, *(one for one in more if "held-out" in one or "for the task" in one)])
-    spread = f"{worst.first:.0%} of the saved answers at first, {worst.last:.0%} at last"
-    return f"{head} ({spread}; {worst.paid:.0%} paid with it, {worst.paid_without:.0%} without): {why}"
+    """The one line: what is paid, how it pays and spread, and what it costs."""
+    task = "; the task's part of the reward falls" if "part of the reward for the task falls" in worst.why else ""
+    outside = next((f"; {one.removesuffix(' meanwhile')}" for one in worst.why.split("; ") if "held-out" in one), task)
+    return f"{worst.in_words}{outside}"

@@ -2,7 +2,7 @@
 
 ## What you see
 Rewards are divided by the group's standard deviation, and at the present success rate most live groups hold a single odd
-answer. The largest advantages are near the square root of the group size less one.
+answer. The largest advantages are a little below the square root of the group size (2.5 in groups of 8).
 
 ## Why it matters
 One lapse on an easy prompt, or one lucky hit on a hopeless one, moves the policy more than a whole prompt of middling
@@ -45,13 +45,13 @@ def std_normalisation_bias(run: Run, limits: Limits) -> Answer:
     about = f"about {share:.0%} of the live groups of {n}"
     if counted is not None and known:
         about = f"{counted[0]} of {counted[1]} live groups of {n} in the saved answers"
-    weight = sqrt(n - 1.0)
+    weight = (n - 1.0) / sqrt(n)  # of the deviation that trainers take, over n - 1 answers
     loud = limits.grade("share", share) if n >= limits["answers"] else None
     return Finding(
         severity=loud,
-        says=f"rewards are divided by the group's spread; at a success rate of {rate:.0%}"
+        says=f"rewards are divided by the group's spread; at a success rate of {_percent(rate)}"
         + (
-            f", {about} hold one odd answer, with an advantage near {weight:.2g}"
+            f", {about} hold one odd answer, with an advantage near {-weight if rate > 0.5 else weight:+.2g}"
             if loud is not None
             else " groups are mixed enough"
         ),
@@ -62,6 +62,11 @@ def std_normalisation_bias(run: Run, limits: Limits) -> Answer:
         ),
         remedies=("advantage_scaling",),
     )
+
+
+def _percent(rate: float) -> str:
+    """A share that never reads as none or all where it is neither."""
+    return f"{rate:.0%}" if 0.01 <= rate <= 0.99 or rate in (0.0, 1.0) else f"{rate:.2%}"
 
 
 def _rate(run: Run) -> float | None:

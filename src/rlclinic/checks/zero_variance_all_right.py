@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from rlclinic.checks.form import Answer, Limits, check
 from rlclinic.checks.groups import Dead, dead_finding, dead_groups
-from rlclinic.model import Note, Run
+from rlclinic.model import SAVED, Note, Run
 
 
 @check(page=__doc__, uses=["group.zero_var_frac", "reward.group_std", "reward.mean", "eval.score"], since="0.1")
@@ -36,6 +36,8 @@ def zero_variance_all_right(run: Run, limits: Limits) -> Answer:
     spread = run.get("reward.std")
     if spread is None or run.framework is None or run.framework.name != "trl" or not (spread.finite.values > 0).any():
         return found
+    if SAVED in (spread.key, *(run[m].key for m in ("reward.group_std", "group.zero_var_frac") if m in run)):
+        return found  # the groups were counted: nothing is left that the two could be confused for
     note = Note(
         "reward_std_not_group_std",
         f"{spread.key} here is the spread over the whole batch (TRL from 0.27 on): it stays above 0 even when every "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from rlclinic.model import ROLLOUTS, SHORT, Column, Framework, Knob, Run, Source
 from rlclinic.names.own import OwnNames, read_names
 from rlclinic.readers.answers import Settings as AnswerSettings
 from rlclinic.readers.answers import parse_columns, read_answers
+from rlclinic.readers.answers.own import UNDATED
+from rlclinic.readers.answers.tables import LACKING
 from rlclinic.readers.assemble import assemble
 from rlclinic.readers.config import read_config
 from rlclinic.readers.kinship import Held
@@ -23,8 +26,11 @@ from rlclinic.readers.opening import Opening, opened, standard_input
 from rlclinic.readers.timeline import on_key, timeline
 from rlclinic.readers.tokens import admitting
 from rlclinic.readers.translate import Translated, translate
-from rlclinic.rollouts import Answer
+from rlclinic.rollouts import Answer, Rollouts
 
+UNREAD = "answers_unread"
+"""The warning for a file of saved answers that is not read."""
+_UNKNOWN = "keys are those of no known form"
 _TOLD = ("group_size", "max_response_length", "learning_rate", "kl_coef", "clip_low", "clip_high", "inner_epochs")
 """Settings whose printed value is that of the training; others also stand in generation or model configurations."""
 
@@ -41,21 +47,48 @@ def read(
     rollouts: Sequence[str | Path] = (),
     answer_columns: Mapping[str, str] | None = None,
     wanted: Callable[[Answer], bool] | None = None,
+    show: bool = False,
 ) -> Run:
     """The run held by ``sources``: files, one directory, or ``-`` for ``stdin`` (or the process's standard input).
 
     ``framework`` is a name or ``name@version``; ``config`` files add settings; ``eval_key`` names the held-out score;
     ``run`` names one of several runs in a source; ``names`` is a file of the user's own names (docs/own_names.md);
-    ``rollouts`` are files or folders of saved answers beside those found in ``sources``, ``answer_columns`` what the
-    columns of the user's own form mean (``{"completion": "my_text"}``); ``wanted`` says whose words are kept beside the
-    usual sample of them.
+    ``rollouts`` are files or folders of saved answers, read in place of those found beside the log, ``answer_columns`` what
+    the columns of the user's own form mean (``{"completion": "my_text"}``); ``wanted`` says whose words are kept beside the
+    usual sample of them. With ``show`` the answers are what is wanted, and it is an error that none can be read.
     Raises CannotRead when no source holds a run, UnknownName for an unknown framework, BadRequest for an ``eval_key`` that
     is not in the log, and for ``names`` what ``read_names`` raises.
     """
     own = None if names is None else read_names(names)
     with np.errstate(all="ignore"), nullcontext() if own is None else admitting(own.fits):
-        told = _understanding(sources, framework, config, eval_key, stdin, run, own, rollouts, answer_columns, wanted)
+        try:
+            told = _understanding(
+                sources, framework, config, eval_key, stdin, run, own, rollouts, answer_columns, wanted
+            )
+        except CannotRead as problem:
+            plain = all(Path(one).is_file() for one in sources)
+            if (show or answer_columns) and plain and not problem.choices:
+                _refuse(sources, answer_columns)
+            raise
+        if not told[0].rollouts and (answer_columns or (show and not told[0].columns)):
+            _refuse(sources, answer_columns)
         return told[0]
+
+
+def _refuse(sources: Sequence[str | Path], columns: Mapping[str, str] | None) -> None:
+    """Say why the files among ``sources`` are no saved answers. Raises CannotRead where they tell."""
+    files = [path for path in map(Path, sources) if path.is_file()]
+    _, left = read_answers(files, columns=columns)
+    told = [f"{path.name}: {why.removeprefix(f'{path}: ')}" for path, why in left]
+    if columns and not told:
+        told = [f"none beside {', '.join(map(str, sources[:3]))} with the columns that --columns names"]
+    if columns or any(mark in one for one in told for mark in (_UNKNOWN, LACKING)):
+        raise CannotRead("saved answers", "; ".join(told[:3]), hint=_hint(left))
+
+
+def _hint(left: Sequence[tuple[Path, str]]) -> str:
+    lacking = any(LACKING in why for _, why in left)
+    return "pip install pyarrow" if lacking else "rlclinic diagnose LOGFILE"
 
 
 def _understanding(
@@ -88,6 +121,7 @@ def _understanding(
             run,
             framework if own is None else own.base(framework),
             (lambda logs: on_key(logs, step)) if step else list,
+            answer_columns,
         ) as found
     ):
         held, settings, warnings = found.held, found.settings, found.warnings
@@ -104,12 +138,15 @@ def _understanding(
             first = [*sources, *rollouts][0]
             name = Path(first).name or str(first)
             whole = Run(name, detected, knobs=knobs, sources=tuple(found.beside), warnings=tuple(warnings))
-        paths = [*found.answers, *given]
+        paths, passed = _named_ones(sources, found.answers, given)
+        every = {*map(str, sources), *map(str, given)}
+        top = next((Path(one) for one in every if not held and len(every) == 1 and Path(one).is_dir()), None)
         told = AnswerSettings(
             reward_key=_setting("reward_key", settings, logs),
             evaluations=Path(_setting("trainer.validation_data_dir", settings, logs) or "").name,
         )
-        whole = _with_answers(whole, paths, answer_columns, found.shown, wanted, told, bool(given))
+        whole = _with_answers(whole, paths, answer_columns, found.shown, wanted, told, bool(given), top, run)
+        whole = replace(whole, warnings=(*whole.warnings, *passed))
     return whole, held, translated, settings
 
 
@@ -136,6 +173,8 @@ def _with_answers(
     wanted: Callable[[Answer], bool] | None,
     stated: AnswerSettings,
     must: bool = False,
+    top: Path | None = None,
+    chosen: str | None = None,
 ) -> Run:
     """``run`` with the saved answers in ``paths`` and a source for each table of them, called as it is ``shown``.
 
@@ -148,17 +187,63 @@ def _with_answers(
     known = replace(
         stated, weights=weights, group_size=None if size is None else int(size), parts=frozenset(run.components)
     )
-    tables, left = read_answers(paths, settings=known, columns=columns, wanted=wanted)
+    tables, left = read_answers(paths, settings=known, columns=columns, wanted=wanted, top=top, run=chosen)
     if not tables and (must or not run.columns):
         found = "; ".join(f"{shown(str(path))}: {why}" for path, why in left[:3])
-        raise CannotRead("saved answers" if must else "a log or saved answers", found, hint="rlclinic diagnose LOGFILE")
+        raise CannotRead("saved answers" if must else "a log or saved answers", found, hint=_hint(left))
     tables = tuple(replace(one, source=shown(one.source)) for one in tables)
     return replace(
         run,
         rollouts=tables,
         sources=(*run.sources, *(Source(one.source, one.form, one.rows, role=ROLLOUTS) for one in tables)),
-        warnings=(*run.warnings, *(Warn("source_left_out", f"{path.name}: {why}") for path, why in left)),
+        warnings=(
+            *run.warnings,
+            *_used(tables),
+            *(Warn("undated_answers", one) for table in tables for one in table.warnings if UNDATED in one),
+            *(Warn(UNREAD, f"{path.name}: {why.removeprefix(f'{path}: ')}") for path, why in left),
+        ),
     )
+
+
+def _named_ones(
+    sources: Sequence[str | Path], found: Sequence[Path], given: Sequence[Path]
+) -> tuple[list[Path], list[Warn]]:
+    """The saved answers to read: those that the user named, else those beside the log; with a word on those passed over."""
+    if not given:
+        return list(found), []
+    named = {Path(one).resolve() for one in (*sources, *given)}
+    mine = [one for one in found if one.resolve() in named]
+    folders = {one.resolve() for one in given}
+    passed = [one for one in found if one not in mine and folders.isdisjoint(one.resolve().parents)]
+    if not passed:
+        return [*mine, *given], []
+    more = f" and {len(passed) - 1} more" if len(passed) > 1 else ""
+    says = f"the saved answers beside the log ({passed[0].name}{more}) are left, since --rollouts names others"
+    return [*mine, *given], [Warn("answers_left", says)]
+
+
+def _folder(table: Rollouts) -> Path:
+    return Path(table.source).parent if table.files == 1 else Path(table.source)
+
+
+def _used(tables: Sequence[Rollouts]) -> list[Warn]:
+    """Which of several tables of saved answers is looked at first, why, and how to see another."""
+    if len(tables) < 2:
+        return []
+    first, others = tables[0], tables[1:]
+    look = f"rlclinic rollouts {shlex.quote(others[0].source)}"
+    rivals = [
+        one.source for one in others
+        if one.form == first.form and _folder(one) != _folder(first)
+        and 2 * len(np.intersect1d(one.steps, first.steps)) >= min(len(one.steps), len(first.steps))
+        and one.held_out.all() == first.held_out.all()
+    ]  # fmt: skip
+    if rivals:
+        more = f" and {len(rivals) - 1} more" if len(rivals) > 1 else ""
+        says = f"{first.source} and {rivals[0]}{more} hold answers of the same steps, as several runs do"
+        return [Warn("answers_of_runs", f"{says}; they are kept apart, and {first.source} is used; the other: {look}")]
+    says = f"saved answers in {len(tables)} forms; {first.source} is used first: most answers of training, each"
+    return [Warn("answers_in_forms", f"{says} counted by how much is known of it; another: {look}")]
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,8 @@ from rlclinic import names
 from rlclinic.errors import BadRequest, CannotRead
 from rlclinic.model import Checkpoint, Framework, Source, Warn
 from rlclinic.readers import rundir
-from rlclinic.readers.answers.files import holds_answers
+from rlclinic.readers.answers import saved_files
+from rlclinic.readers.answers.files import Content, Sniffer, has_columns, holds_answers
 from rlclinic.readers.binary import eventfile, runlog
 from rlclinic.readers.config import FILE_LIMIT, read_config, versions_in
 from rlclinic.readers.kinship import Held, of_one_run, of_one_trainer, sure
@@ -71,15 +72,17 @@ def opened(
     run: str | None,
     framework: str | None = None,
     restep: Callable[[list[Log]], list[Log]] = list,
+    columns: Mapping[str, str] | None = None,
 ) -> Iterator[Opening]:
     """The logs of the one run that ``sources`` hold, the settings and the files of saved answers found beside them; the
     last can be read until the context ends, which deletes what was unpacked.
 
-    ``framework`` is that given by the user; ``restep`` puts the user's own steps in place. Raises CannotRead when no
+    ``framework`` is that given by the user; ``restep`` puts the user's own steps in place;
+    ``columns`` are the names in his own form of saved answers: files that have them are no logs. Raises CannotRead when no
     source holds metrics or several runs are there and ``run`` names none, BadRequest for an empty name.
     """
     with ExitStack() as unpacked:
-        opening = _Opening(run, unpacked)
+        opening = _Opening(run, unpacked, columns)
         laid: list[tuple[Path, Path]] = []
         places: list[Path] = []
         opening.evaluations = _evaluations(sources)
@@ -115,8 +118,9 @@ def opened(
 
 
 class _Opening:
-    def __init__(self, run: str | None, unpacked: ExitStack) -> None:
+    def __init__(self, run: str | None, unpacked: ExitStack, columns: Mapping[str, str] | None = None) -> None:
         self._run = run
+        self._columns = columns or {}
         self._unpacked = unpacked
         self.spooled: list[tuple[Path, Path]] = []
         self._held: list[Held] = []
@@ -142,6 +146,9 @@ class _Opening:
             raise BadRequest(_WANTED, "an empty name")
         if str(source) == "-":
             given = standard_input() if stdin is None else stdin
+            if self._columns and self._is_own(place := self._spool(given)):
+                self._answers.append(place)
+                return
             try:
                 self._hold(lambda run: read_log(None, given, name="-", run=run), Path("-"), must=True)
             except CannotRead as problem:
@@ -174,10 +181,13 @@ class _Opening:
             # Files of one run are read together, so that their writers' order in time is known.
             unit = str(path.parent) if kind == "events" else path.name
             self._loose.setdefault(f"{kind}:{unit}", []).append(path)
-        elif role(path.parts[-2:-1], path.name)[0] == "rollouts" or holds_answers(path):
+        elif role(path.parts[-2:-1], path.name)[0] == "rollouts" or holds_answers(path) or self._is_own(path):
             self._answers.append(path)
         else:
             self._hold(lambda run: read_log(path, run=run), path, standing=_standing(path))
+
+    def _is_own(self, path: Path) -> bool:
+        return bool(self._columns) and path.is_file() and has_columns(path, self._columns)
 
     def _spool(self, given: bytes) -> Path:
         """A file with what came from standard input, for as long as the sources are open."""
@@ -206,12 +216,21 @@ class _Opening:
             self._leave(path, problem)
 
     def _directory(self, top: Path, evaluates: bool = False) -> None:
+        named = self._named(top) if self._columns else []
         try:
             found = rundir.find(top, self._run)
         except CannotRead as problem:
+            if named and not problem.choices:
+                self._top = top
+                self._answers += named
+                return
             if len(problem.choices) > 1 and self._run is None and self._parts(top, problem.choices):
                 return
             raise offline.recognised(top) or problem from None
+        if named:
+            found.logs = [one for one in found.logs if one not in named]
+            found.left = [(one, why) for one, why in found.left if one not in named]
+            found.rollouts += [one for one in named if one not in found.rollouts]
         self._top = top
         if evaluates and not found.logs:
             found.tracked = [replace(one, evaluates=one.form == "events") for one in found.tracked]
@@ -236,6 +255,12 @@ class _Opening:
         self._answers += found.rollouts
         for one in found.evaluations:
             self._note(one, "evaluation")
+
+    def _named(self, top: Path) -> list[Path]:
+        """The files below ``top`` that have the columns which the user named."""
+        look: Callable[[Path], Content] = lambda path: "answers" if self._is_own(path) else ""  # noqa: E731
+        holds = Sniffer(look)
+        return [one for one in saved_files([top])[0] if holds(one, one.parent.parts) == "answers"]
 
     def _parts(self, top: Path, folders: Sequence[str]) -> bool:
         """Take the ``folders`` of ``top`` where they are plainly parts of one run that follow each other.

@@ -31,7 +31,21 @@ def render(
     _known(format)
     from rlclinic.report.document import document
 
-    return _drawn(document(diagnosis, samples), format, width, color, ascii)
+    blocks = document(diagnosis, samples)
+    if samples:
+        blocks += _no_example(diagnosis, blocks)
+    return _drawn(blocks, format, width, color, ascii)
+
+
+def _no_example(diagnosis: Diagnosis, blocks: list[Block]) -> list[Block]:
+    """One line where examples were asked for and no finding has any."""
+    from rlclinic.report.blocks import Paragraph, Passage
+
+    if any(isinstance(block, Passage) for block in blocks):
+        return []
+    why = "no finding has examples among the saved answers (rlclinic rollouts shows them)"
+    why = why if diagnosis.run.rollouts else "no saved answers were read"
+    return [Paragraph(f"--samples shows nothing here: {why}", tone="dim")]
 
 
 def render_gallery(gallery: Gallery, format: str, *, width: int = 80, color: bool = False, ascii: bool = False) -> str:

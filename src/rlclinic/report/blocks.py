@@ -15,6 +15,8 @@ from rlclinic.model import Column, Onset
 Tone: TypeAlias = Literal["plain", "dim", "healthy", "info", "warning", "critical", "undecided"]
 
 # Ours, chosen by reading reports: longer texts lose their middle, longer lists say how many entries are left out.
+_WORD = 24
+"""Characters within which a word ends, where a text is one of words."""
 TEXT = 400
 KEY = 72
 LIST = 12
@@ -132,7 +134,8 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 def plain(text: object, most: int = TEXT) -> str:
     """``text`` as one clean line: terminal codes, control, bidirectional and zero-width characters removed.
 
-    Longer than ``most`` characters, the middle is left out, so that both ends of a key stay readable.
+    Longer than ``most`` characters, the middle is left out, so that both ends of a key stay readable; of a sentence (what
+    may be longer than a key) between two words.
     """
     line = str(text)
     if len(line) > 4 * most:
@@ -145,7 +148,36 @@ def plain(text: object, most: int = TEXT) -> str:
     if len(line) <= most:
         return line
     head = (most - 3) * 2 // 3
-    return line[:head] + "..." + line[len(line) - (most - 3 - head) :]
+    front, back = line[:head], line[len(line) - (most - 3 - head) :]
+    at, end = front.rfind(" ", head - _WORD), back.find(" ", 0, _WORD)
+    between = most > KEY and at > 0 and end >= 0
+    return f"{front[:at]} ... {back[end + 1 :]}" if between else f"{front}...{back}"
+
+
+_SAVED_AS = {
+    "plain": "one answer a line",
+    "plain-groups": "one prompt with its answers a line",
+    "trl": "as TRL saves them",
+    "trl-table": "TRL's tables in W&B",
+    "swift": "as ms-swift saves them",
+    "verl-table": "verl's table in W&B",
+    "nemo-rl": "as NeMo-RL saves them",
+    "nemo-rl-filtered": "as NeMo-RL saves them after filtering",
+    "prime-rl-effective": "what prime-rl trains on",
+    "skyrl": "as SkyRL saves them",
+    "areal": "as AReaL saves them",
+    "tinker": "as tinker-cookbook saves them",
+    "roll": "as ROLL saves them",
+    "art": "as ART saves them",
+    "rllm": "as rLLM saves them",
+    "openrlhf": "OpenRLHF's table in W&B",
+}
+"""Forms of saved answers in words; of others the name of the form is that of what wrote them."""
+
+
+def saved_as(form: str) -> str:
+    """How answers of a ``form`` are saved, in words."""
+    return _SAVED_AS.get(form) or f"as {plain(form, 24)} saves them"
 
 
 def excerpt(text: str, characters: int = PASSAGE, lines: int = LINES) -> tuple[str, ...]:
@@ -162,6 +194,8 @@ def excerpt(text: str, characters: int = PASSAGE, lines: int = LINES) -> tuple[s
         tail = _to_a_word(tail[::-1])[::-1]
     left = len(text) - len(head) - len(tail)
     cut = f"[... {count(left, 'character')} left out ...]"
+    if len(text) <= characters + len(cut) and text.count("\n") < lines:  # the notice would cost more than it spares
+        return tuple(visible(line) for line in text.split("\n"))
     return tuple(visible(line) for line in (*head.split("\n"), cut, *tail.strip("\n").split("\n")))
 
 

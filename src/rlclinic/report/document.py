@@ -22,6 +22,7 @@ from rlclinic.report.blocks import (
     count,
     number,
     plain,
+    saved_as,
     step,
     tone,
 )
@@ -45,6 +46,8 @@ VITALS: tuple[tuple[str, ...], ...] = (
 _HOW = {"keys": "by its log keys", "config": "from its settings", "log": "as the log says", "given": "as given"}
 
 
+_LEFT = ("source_left_out", "answers_unread")
+"""Warnings for files that were not read."""
 _SUGGEST = "rlclinic names suggest LOG drafts names for them"
 """Said where most keys are unknown; where all are, the verdict says so."""
 
@@ -64,6 +67,8 @@ _FEW = 4
 _LINE = 78
 _FILES = 2
 _ABOUT = 20
+_ANSWER = 800
+"""Characters of the verdict: its check's title, a whole finding and what it explains."""
 
 
 def document(diagnosis: Diagnosis, samples: int = 0) -> list[Block]:
@@ -98,7 +103,7 @@ def _verdict(diagnosis: Diagnosis) -> list[Block]:
     verdict, run = diagnosis.verdict, diagnosis.run
     primary = next((f for f in diagnosis.findings if f.check == verdict.primary), None)
     trial = primary is not None and primary.status == "preview" and (primary.severity or 0) >= Severity.WARNING
-    says = plain(verdict.says) + (" (A check in preview: it changes no exit code.)" if trial else "")
+    says = plain(verdict.says, _ANSWER) + (" (A check in preview: it changes no exit code.)" if trial else "")
     blocks: list[Block] = [Paragraph(says, label=verdict.severity.upper(), tone=verdict.severity)]
     pairs: list[tuple[str, str]] = []
     if primary is not None and (primary.severity or 0) >= Severity.WARNING:
@@ -187,7 +192,8 @@ def _sources(run: Run) -> list[str]:
     within = f"{plain(folder[:-1], 60)}: " if folder[:-1] else ""
     lines = [f"read from {within}{', '.join(read)}"] if read else []
     lines += [_answers(table) for table in run.rollouts[:_FILES]]
-    lines += [f"and {len(run.rollouts) - _FILES} more forms of saved answers"] if len(run.rollouts) > _FILES else []
+    more = len(run.rollouts) - _FILES
+    lines += [f"and {count(more, 'more table')} of saved answers"] if more > 0 else []
     looked = {table.source for table in run.rollouts}
     left = [s for s in run.sources if s.path not in looked]
     beside = [
@@ -201,13 +207,11 @@ def _sources(run: Run) -> list[str]:
 def _answers(table: Rollouts) -> str:
     """A table of saved answers in one line."""
     name = plain(table.source.rstrip("/").rpartition("/")[2], 40)
-    files = f" and {count(table.files - 1, 'more file')}" if table.files > 1 else ""
+    name = f"{count(table.files, 'file')} in {name}/" if table.files > 1 else name
     held = f", {table.held_out.sum()} of them held out" if table.held_out.any() else ""
     groups = f" in {count(table.groups, 'group')}" if table.groups else ", groups not told"
     only = ", only what it trains on" if table.filtered else ", parts of batches" if table.partial else ""
-    return (
-        f"saved answers {name}{files} ({plain(table.form, 24)} form: {count(len(table), 'answer')}{groups}{held}{only})"
-    )
+    return f"saved answers {name} ({saved_as(table.form)}: {count(len(table), 'answer')}{groups}{held}{only})"
 
 
 def _folder(paths: Sequence[str]) -> str:
@@ -353,8 +357,8 @@ def _broken(diagnosis: Diagnosis) -> list[Block]:
 def _about_the_log(diagnosis: Diagnosis, brief: bool, most: int) -> list[Block]:
     run = diagnosis.run
     lines = [_undecided(u.key, u.meanings, u.decided_by) for u in run.undecided]
-    left_out = [plain(w.says) for w in run.warnings if w.code == "source_left_out"]
-    warnings = [plain(w.says) for w in run.warnings if w.code != "source_left_out"]
+    left_out = [plain(w.says) for w in run.warnings if w.code in _LEFT]
+    warnings = [plain(w.says) for w in run.warnings if w.code not in _LEFT]
     seams = [(at, plain(what)) for at, what in sorted(run.seams.items())]
     lines += warnings
     lines += [f"step {step(at)}: {what}" for at, what in seams if not any(what in said for said in warnings)]

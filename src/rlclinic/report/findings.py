@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from rlclinic.answers.shown import hung
+from rlclinic.model import SAVED, Column, Diagnosis, Finding, Onset, Prescription, Reference, Run, Scalar, Severity
 from rlclinic.model import Change as Setting
-from rlclinic.model import Column, Diagnosis, Finding, Onset, Prescription, Reference, Run, Scalar, Severity
 from rlclinic.report.blocks import (
     KEY,
     LIST,
@@ -187,8 +187,9 @@ class _Telling:
 
     def trap(self, columns: Sequence[tuple[str, Column]]) -> list[Block]:
         """The trap of the metric that decides, unless it has been told."""
-        for _, column in columns[:1]:
-            text = f"{plain(column.key, KEY)}: {plain(column.note)}"
+        for title, column in columns[:1]:
+            name = title if column.key == SAVED else plain(column.key, KEY)
+            text = f"{name}: {plain(column.note)}"
             if column.note and text not in self.traps:
                 self.traps.add(text)
                 return [Note(text, "mind")]

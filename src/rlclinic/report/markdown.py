@@ -13,7 +13,7 @@ from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNu
 _SPECIAL = re.compile(r"[\\`*\[\]#|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _AT_START = re.compile(r"^(?:[-+](?=\s|$)|[-=]+$|>|\d{1,9}[.)](?=\s|$))")
 # What GitHub turns into links and pings by itself, wherever it stands in plain text.
-_ACTIVE = re.compile(r"(@|(?<=:)//|(?<=[wW])\.|(?<=GH)-|\\#)(?=\w)")
+_ACTIVE = re.compile(r"(@(?!(?<=pass@)\d+\b(?![.-]))|(?<=:)//|(?<=[wW])\.|(?<=GH)-|\\#)(?=\w)")
 _INERT = "<!-- -->"
 _CURVE = 24
 _PANEL = 48

@@ -25,6 +25,7 @@ from rlclinic.report.blocks import (
     excerpt,
     number,
     plain,
+    saved_as,
     step,
 )
 
@@ -37,6 +38,8 @@ _PROMPT = 320
 _PROMPT_LINES = 5
 _PARTS = 8
 _FURTHER = "The answers themselves, masked: --exploits, --worst, --best, --step STEP, --prompt NUMBER or words."
+_RIGHT = "Right means paid in full by the reward, or by its part for being right: only reading tells whether it is."
+_WORDS = "What each line means: docs/rollouts.md."
 _TELLING = ("groups without a spread of rewards", "pass@1", "cut at the limit", "ending in a loop")
 """Shares that are told even where they are 0."""
 
@@ -57,6 +60,8 @@ def page(gallery: Gallery) -> list[Block]:
         return blocks
     if gallery.figures:
         blocks += _figures(gallery.figures, gallery.windows)
+        judged = any(one.title.startswith(("pass@", "- all right")) for one in gallery.figures)
+        blocks.append(Paragraph(f"{_RIGHT} {_WORDS}" if judged else _WORDS, tone="dim"))
     if gallery.facts:
         blocks += [Heading("All answers", 2), _pairs(gallery.facts)]
     if gallery.candidates:
@@ -84,7 +89,7 @@ def _read(table: Shown, *, alone: bool) -> Iterator[Block]:
         *([count(table.prompts, "prompt")] if table.prompts else []),
         steps,
     ]
-    pairs = [("read", f"{plain(table.form, 40)} form from {plain(table.source, 120)} ({count(table.files, 'file')})")]
+    pairs = [("read", f"{plain(table.source, 120)} ({saved_as(table.form)}, {count(table.files, 'file')})")]
     pairs.append(("hold", ", ".join(size)))
     if table.lacks and not alone:
         pairs.append(("do not say", ", ".join(table.lacks)))
@@ -108,7 +113,7 @@ def _figures(figures: Sequence[Figure], windows: Sequence[tuple[float, float]]) 
     about, none = "", []
     for one in figures:
         if one.unit == "share" and one.title not in _TELLING and not one.first > 0 and one.last == 0:
-            none.append(plain(one.title.removeprefix("- "), 44))
+            none.append(plain(f"groups {one.title[2:]}" if one.title.startswith("- ") else one.title, 44))
             continue
         if one.about != about:
             about = one.about
@@ -143,7 +148,7 @@ def _shelf(shelf: Shelf, told: str | None) -> Iterator[Block]:
     for hung in shelf.answers:
         yield from answer(hung, alone=not shelf.group)
     if shelf.left > 0:
-        yield Paragraph(f"{count(shelf.left, 'more answer')} not shown (--samples)", tone="dim")
+        yield Paragraph(f"{count(shelf.left, 'more answer')} not shown (--samples N shows more)", tone="dim")
 
 
 def answer(hung: Hung, *, alone: bool) -> Iterator[Passage]:

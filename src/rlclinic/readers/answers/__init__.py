@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import filecmp
 import gc
 import itertools
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from rlclinic.errors import CannotRead
-from rlclinic.readers.answers.forms import Form, Place, Settings, form_of
+from rlclinic.readers.answers.forms import Form, Place, Settings, form_of, is_answer
 from rlclinic.readers.answers.gather import WORDS, Gatherer, Shape
-from rlclinic.readers.answers.own import Own, parse_columns
+from rlclinic.readers.answers.own import Own, Rising, parse_columns
 from rlclinic.readers.answers.records import Kind, Record, Saved, records
+from rlclinic.readers.answers.runs import one_run, runs_of
 from rlclinic.readers.roles import role
 from rlclinic.rollouts import Answer, Rollouts
 
@@ -24,8 +28,14 @@ MOST_FILES = 50_000
 """Most files of saved answers that are read of one run (ours)."""
 ENTRIES = 200_000
 """Most entries of a folder that are looked at for saved answers (ours)."""
+LATER = 20
+"""Records in which a form is looked for where the first one has none: its answer may be null (ours)."""
 FIRST = 50
 """Records in which the columns are looked for that the user names; a trainer may leave out what is null (ours)."""
+HOLES = 0.02
+"""Records that cannot be read, over answers, from which groups are not taken as whole (ours)."""
+HEAD = 1 << 16
+"""Bytes by which files of one size are told apart before they are compared as a whole (ours)."""
 TOLD = 5
 """Most files that a warning names, and most warnings of one kind (ours)."""
 REASONS = 20
@@ -45,18 +55,27 @@ def read_answers(
     columns: Mapping[str, str] | None = None,
     wanted: Callable[[Answer], bool] | None = None,
     words: int = WORDS,
+    top: Path | None = None,
+    run: str | None = None,
 ) -> tuple[tuple[Rollouts, ...], tuple[tuple[Path, str], ...]]:
     """The tables in ``paths``, the best first, and the files that were left with the reason.
 
     ``paths`` are files, and folders in which files of saved answers lie at any depth; they are read in the order in which
     people count. Files of one form and one kind (JSON, Parquet, tables of a tracker) are one table, since the same answers
-    may be saved in several. Best is the one with most answers of training, each counted by how much is known of it.
+    may be saved in several; folders that repeat the steps and prompts of another are of another run, and a table of their
+    own. Where ``top``, the one directory that was given, holds several runs, ``run`` names the one to read.
+    Best is the one with most answers of training, each counted by how much is known of it.
     ``columns`` maps what we ask for (prompt, completion, reward, ...) to the names in a file whose form is the user's own.
     ``wanted`` says whose words must be kept. A file that cannot be read is among those left. Raises CannotRead when none
-    has a column that ``columns`` names.
+    has a column that ``columns`` names, and for several runs in ``top``; BadRequest for texts in a column of numbers.
     """
     reading = _Reading(settings or Settings(), Own(columns), wanted, words)
-    files, left = _files(paths)
+    files, left = saved_files(paths)
+    files, copies = _without_copies(files[: MOST_FILES + 1], reading.settings)
+    left += copies
+    if top is not None:
+        files = one_run(files, reading.peek, top, run)
+    reading.several(files)
     collecting = gc.isenabled()
     gc.disable()  # records hold no cycles, and looking for them in millions of short-lived parts costs 8 %
     try:
@@ -69,12 +88,12 @@ def read_answers(
             gc.enable()
     if len(files) > MOST_FILES:
         left.append((files[MOST_FILES], f"more than {MOST_FILES} files; it and those after it are not read"))
-    if reading.own.given:
+    if reading.own.given and (reading.own.met or not left):
         reading.own.check(files)
     return reading.tables(), _grouped(left)
 
 
-def _files(paths: Iterable[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:
+def saved_files(paths: Iterable[Path]) -> tuple[list[Path], list[tuple[Path, str]]]:
     """The files in ``paths`` and below them, each once, in counting order; and what is left of folders."""
     found: dict[str, Path] = {}
     left: list[tuple[Path, str]] = []
@@ -109,6 +128,30 @@ def _counted(path: Path) -> tuple[list[tuple[int, str]], str]:
     return [(int(piece), "") if piece.isascii() and piece.isdigit() else (-1, piece) for piece in pieces], str(path)
 
 
+def _without_copies(files: Sequence[Path], settings: Settings) -> tuple[list[Path], list[tuple[Path, str]]]:
+    """(the files that differ, the copies of one of these): answers read twice would make groups of twice their size.
+
+    Equal bytes whose names tell different steps are none: a model that does not change answers alike.
+    """
+    alike: dict[tuple[object, ...], list[Path]] = {}
+    for path in files:
+        place = Place.of(path, settings)
+        with contextlib.suppress(OSError):
+            seen = path.stat()
+            if stat.S_ISREG(seen.st_mode) and seen.st_size:
+                alike.setdefault((seen.st_size, place.step, place.number, place.held_out), []).append(path)
+    copies: dict[Path, str] = {}
+    for same in alike.values():
+        first: dict[bytes, Path] = {}
+        for path in same if len(same) > 1 else ():
+            with contextlib.suppress(OSError), path.open("rb") as stream:
+                head = stream.read(HEAD)
+                known = first.setdefault(head, path)
+                if known is not path and filecmp.cmp(known, path, shallow=False):
+                    copies[path] = "a copy of another file of saved answers, left out"
+    return [path for path in files if path not in copies], list(copies.items())
+
+
 def _grouped(left: Sequence[tuple[Path, str]]) -> tuple[tuple[Path, str], ...]:
     """The files left, only the first of each reason where it holds for many."""
     reasons: dict[str, list[Path]] = {}
@@ -134,6 +177,8 @@ class _Set:
     seen: set[int] = field(default_factory=set)
     """Fingerprints of the rows of a tracker's tables: each of them may repeat those before it."""
     said: dict[str, list[str]] = field(default_factory=dict)
+    unfit: int = 0
+    """Records that could not be read."""
 
     def say(self, path: Path, says: Iterable[str]) -> None:
         for one in says:
@@ -146,8 +191,11 @@ class _Set:
             warnings.append(f"{names[0]}{more}: {says}")
         rest = [f"and {len(warnings) - TOLD} more warnings of single files"] if len(warnings) > TOLD else []
         made = self.gatherer.table()
-        source = self.files[0] if len(self.files) == 1 else os.path.commonpath([path.parent for path in self.files])
-        return replace(made, source=str(source), warnings=(*made.warnings, *warnings[:TOLD], *rest))
+        source = (
+            self.files[0] if len(self.files) == 1 else os.path.commonpath([path.parent for path in self.files]) or "."
+        )
+        partial = made.partial or self.unfit > HOLES * made.rows
+        return replace(made, source=str(source), partial=partial, warnings=(*made.warnings, *warnings[:TOLD], *rest))
 
 
 class _Reading:
@@ -155,18 +203,38 @@ class _Reading:
 
     def __init__(self, settings: Settings, own: Own, wanted: Callable[[Answer], bool] | None, words: int) -> None:
         self.own = own
-        self._settings, self._wanted, self._words = settings, wanted, words
-        self._sets: dict[tuple[Shape, Kind], _Set] = {}
+        self.settings, self._wanted, self._words = settings, wanted, words
+        self._sets: dict[tuple[Shape, Kind, int], _Set] = {}
+        self._runs: dict[Path, int] = {}
+
+    def several(self, files: Sequence[Path]) -> None:
+        """Tell the runs apart that ``files`` are of; each gets tables of its own."""
+        self._runs = {path: place for place, one in enumerate(runs_of(files, self.peek)) for path in one}
+
+    def peek(self, path: Path) -> tuple[tuple[Shape, Kind], Iterator[Answer]] | None:
+        """The form and the answers of a file that is only looked into; None where it cannot be read."""
+        saved, place = Saved(), Place.of(path, self.settings)
+        source = records(path, saved)
+        try:
+            first = list(itertools.islice(source, FIRST if self.own.given else 1))
+            if not first or not _METRICS.isdisjoint(first[0]):
+                return None
+            form, first = self._form(first, source, place)
+        except (CannotRead, *_UNFIT):
+            return None
+        rows: Iterator[Record] = itertools.chain(first, source)
+        return (form.shape, saved.kind), _tried(map(self.own.renamed, rows) if self.own.given else rows, form, place)
 
     def file(self, path: Path) -> str:
         """Gather the answers of one file; returns why it is left, empty when it is not."""
         saved = Saved()
-        place = Place.of(path, self._settings)
+        place = Place.of(path, self.settings)
         only = None
         source = records(path, saved, only)
         problem = ""
         form: Form | None = None
         into: _Set | None = None
+        rising: Rising | None = None
         unfit = 0
         try:
             first = list(itertools.islice(source, FIRST if self.own.given else 1))
@@ -179,7 +247,12 @@ class _Reading:
                 rows = map(self.own.renamed, rows)
             if not _METRICS.isdisjoint(first[0]):
                 return "rows of metrics, not saved answers"
-            form = form_of(self._whole(first), place, self.own.columns or None)
+            form, first = self._form(first, source, place)
+            if not self.own.given:
+                rows = itertools.chain(first, source)
+            if form.shape.name.startswith("plain") and place.step is None and not _dated(form, first[0], place):
+                rising = Rising(self.own.columns.values())
+                rows = rising.watched(rows)
             into = self._set(form.shape, saved.kind, path)
             if saved.kind == "board":
                 rows = _fresh(rows, into.seen)
@@ -196,9 +269,33 @@ class _Reading:
         if into is not None:
             if unfit:
                 saved.said.append(f"{unfit} records do not fit its form and are left")
+                into.unfit += unfit
+            saved.said += [says] if rising is not None and (says := rising.says()) else []
             into.say(path, saved.said)
             into.gatherer.warnings += [one for one in place.said if one not in into.gatherer.warnings]
         return ""
+
+    def _form(self, first: list[Record], source: Iterator[Record], place: Place) -> tuple[Form, list[Record]]:
+        """The form of a file by its first record, or where that lacks what tells it by one of the next; and the records that
+        this took from ``source``, without what stands before the answers. Raises CannotRead."""
+        try:
+            whole = self._whole(first)
+            if self.own.given and not self.own.touches(whole):  # another form beside the user's own
+                with contextlib.suppress(CannotRead):
+                    return form_of(whole, place), first
+            return form_of(whole, place, self.own.columns or None), first
+        except CannotRead:
+            if self.own.given:
+                raise
+            met = list(first)
+            for record in itertools.islice(source, LATER):
+                if not _METRICS.isdisjoint(record):
+                    break
+                met.append(record)
+                if is_answer(record, place):
+                    alike = [one for one in met if 2 * len(one.keys() & record.keys()) >= len(record)]
+                    return form_of(record, place), alike
+            raise
 
     def _whole(self, first: Sequence[Record]) -> Record:
         """The first record, with what the next ones have beside it where the user names columns."""
@@ -212,10 +309,11 @@ class _Reading:
         return whole
 
     def _set(self, shape: Shape, kind: Kind, path: Path) -> _Set:
-        known = self._sets.get((shape, kind))
+        name = shape, kind, self._runs.get(path, 0)
+        known = self._sets.get(name)
         if known is None:
             made = Gatherer(shape, str(path), words=self._words, wanted=self._wanted)
-            known = self._sets[shape, kind] = _Set(made)
+            known = self._sets[name] = _Set(made)
         known.files.append(path)
         known.gatherer.file()
         return known
@@ -236,6 +334,19 @@ def _gather(rows: Iterator[Record], form: Form, place: Place, gatherer: Gatherer
         except _UNFIT:  # noqa: PERF203  # one bad record must not cost the others
             unfit += 1
     return unfit
+
+
+def _tried(rows: Iterator[Record], form: Form, place: Place) -> Iterator[Answer]:
+    """The answers of all records that can be read."""
+    with contextlib.suppress(CannotRead):
+        for record in rows:
+            with contextlib.suppress(*_UNFIT):
+                yield from form.answers(record, place)
+
+
+def _dated(form: Form, record: Record, place: Place) -> bool:
+    """Whether the first answer of a record has a step."""
+    return any(one.step is not None for one in itertools.islice(form.answers(record, place), 1))
 
 
 def _fresh(rows: Iterator[Record], seen: set[int]) -> Iterator[Record]:
@@ -259,4 +370,4 @@ def _rank(table: Rollouts) -> tuple[float, int, str]:
     return (-share * float((~table.held_out).sum()) * (4 + known), -table.rows, table.form)
 
 
-__all__ = ["Settings", "parse_columns", "read_answers"]
+__all__ = ["Settings", "parse_columns", "read_answers", "saved_files"]

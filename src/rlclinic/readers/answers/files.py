@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from rlclinic.errors import CannotRead
-from rlclinic.readers.answers.forms import is_answer
+from rlclinic.readers.answers.forms import form_of, is_answer
+from rlclinic.readers.answers.own import Own
 from rlclinic.readers.answers.place import Place, Settings
 from rlclinic.readers.answers.records import records
 from rlclinic.readers.tabular.records import is_rollout
@@ -18,6 +20,8 @@ Content: TypeAlias = Literal["answers", "texts", ""]
 
 ALIKE = 60
 """Most kinds of names of which one file is opened (ours)."""
+FIRST = 5
+"""Records that are looked at for an answer; that of the first may be null (ours)."""
 HEAD = 16 << 20
 """Longest first line in bytes of a file whose name does not say what it holds (ours)."""
 _OF_LOGS = ("loss", "grad_norm", "learning_rate", "train_loss", "actor/loss")
@@ -32,19 +36,35 @@ def content(path: Path) -> Content:
             with path.open("rb") as stream:
                 if len(stream.readline(HEAD)) == HEAD:
                     return ""
-        record = next(iter(records(path)), None)
+        place, first = Place.of(path, Settings()), None
+        for record in itertools.islice(records(path), FIRST):
+            if any(key in record for key in _OF_LOGS):
+                return ""
+            if is_answer(record, place):
+                return "answers"
+            first = first or record
     except (CannotRead, OSError):
         return ""
-    if record is None or any(key in record for key in _OF_LOGS):
-        return ""
-    if is_answer(record, Place.of(path, Settings())):
-        return "answers"
-    return "texts" if is_rollout(record) else ""
+    return "texts" if first and is_rollout(first) else ""
 
 
 def holds_answers(path: Path) -> bool:
     """True for a file in rows that holds saved answers whatever it is called."""
     return path.suffix.lower() in (".jsonl", ".parquet", ".csv") and content(path) == "answers"
+
+
+def has_columns(path: Path, columns: Mapping[str, str]) -> bool:
+    """True for a file whose records have the ``columns`` that the user named, so that they are saved answers."""
+    own = Own(columns)
+    try:
+        for record in itertools.islice(records(path), FIRST):
+            if any(key in record for key in _OF_LOGS):
+                return False
+            if own.fits(record):
+                return bool(form_of(own.renamed(record), Place.of(path, Settings()), own.columns or None))
+    except (CannotRead, OSError):
+        pass
+    return False
 
 
 class Sniffer:
@@ -53,7 +73,8 @@ class Sniffer:
     Where there are too many kinds of names, a file holds what the last one of its ending in its folder does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[Path], Content] | None = None) -> None:
+        self._look = look or content
         self._known: dict[str, Content] = {}
         self._beside: dict[tuple[str, str], Content] = {}
 
@@ -64,7 +85,7 @@ class Sniffer:
         if found is None:
             if len(self._known) >= ALIKE:
                 return self._beside.get(beside, "")
-            found = self._known[alike] = self._beside[beside] = content(path)
+            found = self._known[alike] = self._beside[beside] = self._look(path)
         return found
 
 

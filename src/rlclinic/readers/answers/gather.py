@@ -22,9 +22,10 @@ MOST_PARTS = 32
 """Parts of the reward that are followed (ours)."""
 NAME = 80
 """Characters of the name of a part (ours)."""
+GREATEST = float(np.finfo(np.float32).max)
 TOGETHER = 2_048
 """Rows that become arrays together (ours)."""
-LARGEST = 16
+LARGEST = 8
 """One text may take this part of what is kept (ours: else one endless answer would push out all others)."""
 LOTS = 1 << 16
 """Groups whose lots are remembered (ours: more than a step has)."""
@@ -231,12 +232,12 @@ class Gatherer:
     def table(self) -> Rollouts:
         """What was gathered; at least one answer."""
         self._store()
-        numbers = {name: self._whole(name) for name in _NUMBERS}
+        numbers = {name: _computable(self._whole(name)) for name in _NUMBERS}
         held_out = self._whole("held_out", 0.0) > 0
         marks = {name: _numbered(np.concatenate([block.marks[name] for block in self._blocks])) for name in _MARKS}
         parts: dict[str, Floats] = {}
         for name in self._followed:
-            parts.setdefault(name[:NAME], self._part(name))
+            parts.setdefault(name[:NAME], _computable(self._part(name)))
         n = self._stored
         warnings = list(self.warnings)
         if self._row_share < 1:
@@ -261,6 +262,7 @@ class Gatherer:
             filtered=self._shape.filtered,
             partial=self._shape.partial,
             warnings=tuple(warnings),
+            shift=0.0,
             **numbers,
         )
 
@@ -268,6 +270,12 @@ class Gatherer:
 def _column(values: list[Any]) -> Floats | None:
     """Numbers as an array, None where there is none of them."""
     return None if values.count(None) == len(values) else _array(values)
+
+
+def _computable(values: Floats) -> Floats:
+    """``values`` with NaN for those that no trainer can compute with: beyond float32, or infinite."""
+    beyond = np.abs(values) > GREATEST
+    return np.where(beyond, np.nan, values) if beyond.any() else values
 
 
 def _array(values: Sequence[object]) -> Floats:

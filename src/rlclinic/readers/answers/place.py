@@ -84,18 +84,18 @@ def stem_of(name: str) -> str:
 def _step(path: Path, stem: str) -> float | None:
     if path.name.endswith(".table.json"):
         return None  # the number in the name of a table is the tracker's own count
-    found = _numbered(stem)
+    found = numbered(stem)
     if found is None and stem.isascii() and stem.isdigit() and len(stem) <= 9 and not _DATE.fullmatch(stem):
         found = float(stem)
     if found is None and (counted := _COUNTED.fullmatch(stem)) and not _DATE.fullmatch(counted[1]):
         found = float(counted[1])
     for folder in path.parts[-2 : -2 - _NEAR : -1] if found is None else ():
-        if (found := _numbered(folder)) is not None:
+        if (found := numbered(folder)) is not None:
             break
     return found
 
 
-def _numbered(name: str) -> float | None:
+def numbered(name: str) -> float | None:
     """The number after the last word for a step in a name."""
     found = _STEP.findall(name[:400])
     return float(found[-1]) if found else None
@@ -109,7 +109,7 @@ def _held_out(path: Path, stem: str) -> bool:
         words = _words(folder)
         if any(_says(word, words, place) for place, word in enumerate(words)):
             return True
-        if "train" in words or not (folder.lower() in _NEUTRAL or _numbered(folder) is not None or folder.isdigit()):
+        if "train" in words or not (folder.lower() in _NEUTRAL or numbered(folder) is not None or folder.isdigit()):
             return False
     return False
 

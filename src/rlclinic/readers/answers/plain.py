@@ -65,7 +65,14 @@ _ALONE = (
     "prompt_id", "prompt_idx", "prompt_index", "question_id", "question_idx", "problem_id", "problem_idx", "qid",
     "example_id", "example_idx", "uid", "task_id", "id", "index", "idx")  # fmt: skip
 """What names a prompt where its words are missing; beside them it would hide that a prompt was drawn twice."""
+_ROLES = {
+    name: tuple(asked for asked, names in _NAMES.items() if name in names)
+    for name in itertools.chain(_ALONE, *_NAMES.values())
+}
+"""What each common name may stand for; nothing of the list for a name that stands for a prompt."""
 _SPLITS = HELD_OUT | {"test", "held_out", "dev"}
+_FLAGS = frozenset({"is_eval", "eval", "held_out"})
+"""Names that a yes or no stands under, in whatever way it is written."""
 _SHARED = ("prompt", "step", "group", "truth", "split")
 _IN_NAME = re.compile(r"(?i)(?:step|iter|iteration|ckpt|checkpoint|global_step)[-_ =]{0,2}(\d{1,12})(?!\d)")
 _PLANS = 200
@@ -115,16 +122,36 @@ def fits(record: Record, place: Place, columns: Mapping[str, str] | None) -> str
 def plain(columns: Mapping[str, str] | None = None) -> Answers:
     """Both forms of one's own; ``columns`` names what is called otherwise, ``a.b`` for ``b`` inside ``a``."""
     plans: dict[tuple[str, ...], _Plan] = {}
+    void: dict[tuple[str, ...], tuple[str, ...]] = {}
+    paid = {"reward", "total_reward"}
     count = itertools.count()
 
     def planned(record: Record) -> _Plan:
+        """The plan of the record's keys, and of which of those hold nothing that were once met so: what is missing in one
+        record must not be missed in those after it."""
         keys = tuple(record)
-        plan = plans.get(keys)
+        loose = void.get(keys)
+        plan = plans.get(keys if loose is None else _marked(record, loose))
         if plan is None:
             if len(plans) >= _PLANS:
                 plans.clear()
-            plan = plans[keys] = _plan(record, columns)
+                void.clear()
+            empty = [key for key in keys if _is_void(key, record[key], columns)]
+            if empty or loose:
+                loose = void[keys] = tuple(dict.fromkeys((*(void.get(keys) or ()), *empty)))
+                keys = _marked(record, loose)
+            plan = _plan(record, columns)
+            if plan.reward is None:
+                # Where other records have a reward, this one has none; no part of it takes its place.
+                plan.reward = next((key for key in record if key in paid), None)
+            elif plan.reward not in paid:
+                paid.add(plan.reward)
+                plans.clear()
+            plans[keys] = plan
         return plan
+
+    def _marked(record: Record, loose: tuple[str, ...]) -> tuple[str, ...]:
+        return (*record, "", *(key for key in loose if _is_void(key, record[key], columns)))
 
     def answers(record: Record, place: Place) -> Iterable[Answer]:
         if columns:
@@ -136,7 +163,7 @@ def plain(columns: Mapping[str, str] | None = None) -> Answers:
         key: str | None = f"{place.path.parent.name}/{place.path.name}:{next(count)}"
         if plan.prompt is None and isinstance(several[0], Mapping) and _asks(several[0]):
             key = None  # a step with its answers, each to a prompt of its own
-        return _each(record, plan, several, key, planned, place)
+        return _each(record, plan, several, key, planned, place, columns or {})
 
     return answers
 
@@ -173,6 +200,17 @@ def _plan(record: Record, columns: Mapping[str, str] | None) -> _Plan:
         setattr(plan, name, at.get(name))
     plan.rare = not at.keys().isdisjoint(("split", "turns", "tool_calls", "lag", "logp", "messages", "advantage"))
     return plan
+
+
+def _is_void(key: object, value: object, columns: Mapping[str, str] | None) -> bool:
+    """True where a key that may be asked for holds nothing: null, an empty text or list, what its name cannot be."""
+    roles = _ROLES.get(key.lower()) if isinstance(key, str) else None
+    if columns and (named := tuple(asked for asked, name in columns.items() if name == key)):
+        roles = named
+    if roles is None:
+        return False
+    empty = not value if isinstance(value, (str, list, dict)) else value is None or value != value
+    return empty or (bool(roles) and not any(_suits(asked, value) for asked in roles))
 
 
 def _suits(asked: str, value: object) -> bool:
@@ -238,23 +276,29 @@ def _each(
     key: str | None,
     planned: Callable[[Record], _Plan],
     place: Place,
+    columns: Mapping[str, str],
 ) -> Iterable[Answer]:
-    """The answers of a record: what it says of all of them, and what it lists for each, such as prompts of their own."""
+    """The answers of a record: what it says of all of them, and what it lists for each, such as prompts of their own.
+
+    What ``columns`` names keeps its name, by which it is looked up in each of them.
+    """
+    own = frozenset(columns.values())
     listed = {
-        _singular(name): values for name, values in record.items()
+        name if name in own else _singular(name): values for name, values in record.items()
         if values is not several and isinstance(values, list) and len(values) == len(several) and not _is_talk(values)
     }  # fmt: skip
-    if any(name in listed for name in _NAMES["prompt"]):
+    if any(name in listed for name in (*_NAMES["prompt"], columns.get("prompt"))):
         key = None
     shared = {name: record[plan.at[name]] for name in _SHARED if name in plan.at and plan.at[name] not in listed}
     if plan.truth in ("answer", plan.completion):
         shared.pop("truth", None)
     gold = record.get(plan.truth) if plan.truth is not None else None
+    said = columns.get("completion") or "completion"
     for row, item in enumerate(several):
         one = {name: values[row] for name, values in listed.items()}
-        one |= item if isinstance(item, Mapping) and "role" not in item else {"completion": item}
+        one |= item if isinstance(item, Mapping) and "role" not in item else {said: item}
         for name, value in shared.items():
-            one.setdefault("ground_truth" if name == "truth" else name, value)
+            one.setdefault(columns.get(name) or ("ground_truth" if name == "truth" else name), value)
         found = _answer(one, planned(one), place)
         found.key = found.key if key is None else key
         if found.truth is None and not isinstance(gold, list):
@@ -297,7 +341,7 @@ def _answer(record: Record, plan: _Plan, place: Place) -> Answer:
         one.truth = truth(record[plan.truth])
     one.held_out = place.held_out
     if plan.rare or (text is not None and one.text is None):
-        _rarely(one, record, plan, text)
+        _rarely(one, record, plan, text, place)
     return one
 
 
@@ -333,12 +377,22 @@ def _reward(record: Record, plan: _Plan, place: Place) -> tuple[dict[str, float 
 
 
 def _finish(name: str, value: object) -> Ending:
-    if isinstance(value, bool):
-        return ("cut" if value else "stopped") if "trunc" in name.lower() else ""
+    flag = number(value) if "trunc" in name.lower() else None
+    if flag is not None and flag == flag:
+        return "cut" if flag else "stopped"
     return ending(value)
 
 
-def _rarely(one: Answer, record: Record, plan: _Plan, text: object) -> None:
+def _is_held_out(name: str, split: object, otherwise: bool) -> bool:
+    """Whether an answer is to a held-out prompt, by its field ``name``; ``otherwise`` where the field does not tell."""
+    flag = number(split) if isinstance(split, bool) or name.lower() in _FLAGS else None
+    if flag in (0.0, 1.0):
+        return flag == 1.0
+    word = str(split).lower()[:40]
+    return word in _SPLITS or (otherwise and not word.startswith("train"))
+
+
+def _rarely(one: Answer, record: Record, plan: _Plan, text: object, place: Place) -> None:
     """Fill in what few files hold, and answers that are conversations."""
     at = plan.at
     messages = text if _is_talk(text) else record[at["messages"]] if text is None and "messages" in at else None
@@ -352,8 +406,7 @@ def _rarely(one: Answer, record: Record, plan: _Plan, text: object) -> None:
         value = record[at["advantage"]]
         one.advantage = mean(value) if isinstance(value, list) else number(value)
     if "split" in at:
-        split = record[at["split"]]
-        one.held_out = split if isinstance(split, bool) else str(split).lower()[:40] in _SPLITS
+        one.held_out = _is_held_out(at["split"], record[at["split"]], place.held_out)
     if "turns" in at:
         one.turns = number(record[at["turns"]])
     if "tool_calls" in at:

@@ -20,6 +20,7 @@ from rlclinic.readers.tokens import number
 
 PACKAGES = ("pyarrow", "duckdb", "polars")
 """What can read Parquet for us, first choice first: those that give a large row group in parts come first."""
+LACKING = "no package that reads it"
 TOGETHER = 8 << 20
 """Bytes of rows that are decoded at a time, by what the file states of their size (ours)."""
 MOST_ROWS = 20_000_000
@@ -67,7 +68,7 @@ def parquet_records(stream: IO[bytes], label: str, only: Collection[str] | None 
             else:
                 raise _refused(
                     label,
-                    "a Parquet file, and no package that reads it is installed (pyarrow, polars or duckdb)",
+                    f"a Parquet file, and {LACKING} is installed (pyarrow, polars or duckdb)",
                     "pip install pyarrow",
                 )
             yield from islice(rows, MOST_ROWS)

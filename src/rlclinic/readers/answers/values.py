@@ -47,6 +47,10 @@ _JUDGES = frozenset(
      "judged", "rating", "grade", "win", "right", "return"}
 )  # fmt: skip
 _SPLITTING = re.compile(r"[^a-z0-9]{1,9}")
+_COUNTED = re.compile(
+    r"(?:n|num|nr|gen|resp|total)?(?:toks?|tokens?|chars?|characters|len|lengths?|words?|lines|counts?|cnt|secs|time|ids?)"
+)
+"""Counts, lengths, times and names that are written as one word."""
 
 
 _WORTH = frozenset({"reward", "rewards", "penalty", "bonus", "score", "scores"})
@@ -74,7 +78,8 @@ def is_part(name: str) -> bool:
     """False for the name of a number that counts, names or measures something else than how good an answer is, or that is
     a figure of its group."""
     pieces = frozenset(_SPLITTING.split(name.lower()[:200]))
-    return not pieces & _OF_GROUP and (bool(pieces & _WORTH) or not pieces & _NO_PART)
+    counts = bool(pieces & _NO_PART) or any(map(_COUNTED.fullmatch, pieces))
+    return not pieces & _OF_GROUP and (bool(pieces & _WORTH) or not counts)
 
 
 @lru_cache(maxsize=2048)
@@ -145,8 +150,10 @@ def name_of(value: object) -> str | int | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, float):
-        return int(value) if value.is_integer() else str(value)
+        return int(value) if value.is_integer() else str(value) if abs(value) < float("inf") else None
     told = value if isinstance(value, str) else str(value)
+    if not told:
+        return None
     return told if len(told) <= LONGEST_NAME else zlib.crc32(told.encode("utf-8", "surrogatepass")) * 2**20 + len(told)
 
 

@@ -1,0 +1,97 @@
+"""Options that several commands share, and how their mistakes are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlclinic.errors import BadRequest, RlclinicError
+
+SEVERITIES = ("info", "warning", "critical")
+FORMATS = ("terminal", "json", "markdown")
+
+
+class Number(click.types.FloatParamType):
+    """A number; what is none is told like every request that cannot be carried out."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return float(value)
+        except ValueError:
+            raise BadRequest("a number", f"{param.opts[0] if param else ''} {value}".strip()) from None
+
+
+@contextmanager
+def speaking_as(name: str) -> Iterator[None]:
+    """Errors whose next command is a diagnosis name this command instead."""
+    try:
+        yield
+    except RlclinicError as problem:
+        hint = problem.hint.replace("rlclinic diagnose LOGFILE", "rlclinic diagnose RUN")
+        problem.hint = hint.replace("rlclinic diagnose", f"rlclinic {name}")
+        problem.args = (problem.message(),)
+        raise
+
+
+def finite(context: click.Context, option: click.Parameter, value: Any) -> Any:
+    """The number (or numbers) given, none of them infinite or no number."""
+    for one in value if isinstance(value, tuple) else (value,):
+        if one is not None and not abs(one) < float("inf"):
+            raise click.BadParameter(f"a finite number is wanted, not {one}", context, option)
+    return value
+
+
+def output_options(command: Any) -> Any:
+    for option in (
+        click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", show_default=True),
+        click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."),
+        click.option("--force", is_flag=True, help="Let -o replace an existing file."),
+        click.option("--fail-on", type=click.Choice(SEVERITIES), help="Exit 1 at findings of this severity or worse."),
+    ):
+        command = option(command)
+    return command
+
+
+def run_options(command: Any) -> Any:
+    for option in (
+        click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source."),
+        click.option(
+            "--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file."
+        ),
+        click.option(
+            "--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the log, where it cannot be told."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+verifier_option = click.option(
+    "--verifier",
+    metavar="MODULE:FUNCTION",
+    help="Your own function(prompt, answer, truth) that grades 200 saved answers again; also FILE.py:FUNCTION.",
+)
+
+
+def answer_options(command: Any) -> Any:
+    for option in (
+        click.option(
+            "--rollouts",
+            "answers",
+            multiple=True,
+            type=click.Path(path_type=Path),
+            help="A file or folder of saved answers; repeatable.",
+        ),
+        click.option(
+            "--columns",
+            multiple=True,
+            metavar="NAME=COLUMN,...",
+            help="What the columns of your own saved answers are: prompt=question,completion=text.",
+        ),
+    ):
+        command = option(command)
+    return command
