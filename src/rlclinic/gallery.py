@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from rlclinic import vitals
-from rlclinic.answers import exploits
+from rlclinic.answers import agreement, exploits
 from rlclinic.answers.exploits import Candidate
 from rlclinic.answers.figures import Figure, facts, figures
 from rlclinic.answers.shown import Hung, hang, hidden
@@ -115,6 +115,8 @@ class Gallery:
     shelves: tuple[Shelf, ...]
     says: str = ""
     """What the shelves hold and by which rule they were chosen."""
+    foreign: str = ""
+    """What was said of answers that are not those of the log; empty where there are none."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,7 @@ def gallery(run: Run, choice: Choice) -> Gallery:
     windows, seen, unseen = figures(run, table) if not choice.says else ((), (), ())
     return Gallery(
         name=run.name,
+        foreign=agreement.foreign(run),
         tables=tuple(_shown(one) for one in run.rollouts),
         windows=windows,
         figures=seen,

@@ -51,6 +51,8 @@ def page(gallery: Gallery) -> list[Block]:
         blocks += _read(table, alone=len(gallery.tables) == 1)
     if len(gallery.tables) > 1:
         blocks.append(Paragraph("What follows is of the first of them.", tone="dim"))
+    if gallery.foreign:
+        blocks.append(Paragraph(plain(gallery.foreign)))
     if gallery.shelves or gallery.says:
         blocks.append(Heading(plain(gallery.says) or "Answers", 2))
         told = None
