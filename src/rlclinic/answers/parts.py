@@ -42,8 +42,6 @@ class PartShare:
     """What it is at the end, as a mean."""
     alive: float
     """Share of the groups within which it differs."""
-    alive_last: float
-    """The same over the last third of the steps."""
     groups: int
     """Groups in which it is known for every answer."""
     by_length: bool
@@ -144,12 +142,8 @@ def _described(
             since = float(later.min()) if len(later) else None
         value = end if since is not None else value
     grouped = np.isfinite(centred)
-    alive, groups = [float("nan")] * 2, 0
-    for k, rows in enumerate((grouped, grouped & (third == 2))):
-        there = np.bincount(table.group[rows], minlength=table.groups) > 0
-        if there.any():
-            differs = np.bincount(table.group[rows], np.abs(centred[rows]) > tolerance, minlength=table.groups) > 0
-            alive[k], groups = float(differs[there].mean()), groups or int(there.sum())
+    there = np.bincount(table.group[grouped], minlength=table.groups) > 0
+    differs = np.bincount(table.group[grouped], np.abs(centred[grouped]) > tolerance, minlength=table.groups) > 0
     return PartShare(
         name,
         weight,
@@ -160,9 +154,8 @@ def _described(
         most,
         since,
         value,
-        alive[0],
-        alive[1],
-        groups,
+        float(differs[there].mean()) if there.any() else float("nan"),
+        int(there.sum()),
         _by_length(table, values, tolerance),
     )
 

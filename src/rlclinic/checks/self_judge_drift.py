@@ -70,9 +70,7 @@ def self_judge_drift(run: Run, limits: Limits) -> Answer:
 def _is_policy(judge: str, run: Run) -> bool:
     """Whether the configured judge is the model in training, by its name or in words."""
     model = str(run.knob("model") or "")
-    return (bool(model) and judge == model) or re.search(
-        r"\b(policy|self|itself|same model|actor)\b", judge, re.I
-    ) is not None
+    return (bool(model) and judge == model) or _IN_WORDS.search(judge) is not None
 
 
 def _by_design(run: Run, setting: str, limits: Limits) -> Finding:

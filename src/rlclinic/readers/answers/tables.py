@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -16,6 +13,7 @@ from itertools import chain, islice
 from typing import IO, Any, TextIO
 
 from rlclinic.errors import CannotRead
+from rlclinic.readers.tabular.parquet import opened_by_duckdb, quoted
 from rlclinic.readers.tokens import number
 
 PACKAGES = ("pyarrow", "duckdb", "polars")
@@ -144,28 +142,14 @@ def _arrow_cells(column: Any, arrow: Any) -> Sequence[Any]:
 def _by_duckdb(
     module: Any, stream: IO[bytes], stack: ExitStack, chosen: Callable[[Sequence[str]], list[str]]
 ) -> Iterator[dict[str, Any]]:
-    name = str(getattr(stream, "name", ""))
-    if not os.path.isfile(name) or any(letter in name for letter in "*?[{"):  # such a name may stand for several files
-        place = stack.enter_context(tempfile.TemporaryDirectory())
-        name = os.path.join(place, "table.parquet")
-        stream.seek(0)
-        with open(name, "wb") as copy:
-            shutil.copyfileobj(stream, copy)
-    link = stack.enter_context(module.connect(":memory:"))
-    link.execute("SET threads=1; SET memory_limit='300MB'; SET autoinstall_known_extensions=false")
-    described = link.execute("DESCRIBE SELECT * FROM read_parquet(?)", [name]).fetchall()
-    kinds = {str(row[0]): str(row[1]) for row in described}
+    link, name, kinds = opened_by_duckdb(module, stream, stack)
     names = [one for one in chosen(list(kinds)) if kinds[one] != "BLOB"]
     exact = ("DECIMAL", "HUGEINT")
-    wanted = [f"CAST({_quoted(n)} AS DOUBLE)" if kinds[n].startswith(exact) else _quoted(n) for n in names]
+    wanted = [f"CAST({quoted(n)} AS DOUBLE)" if kinds[n].startswith(exact) else quoted(n) for n in names]
     link.execute(f"SELECT {', '.join(wanted)} FROM read_parquet(?)", [name])
     while some := link.fetchmany(1_024):
         for cells in some:
             yield dict(zip(names, cells, strict=True))
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _by_polars(

@@ -62,21 +62,33 @@ def _reward_columns(keys: Iterable[str], reserved: frozenset[str], place: Place)
     return tuple(logged or free)[:MOST_COLUMNS]
 
 
+def _remembered(
+    choose: Callable[[tuple[str, ...], Place], tuple[str, ...]],
+) -> Callable[[Record, Place], tuple[str, ...]]:
+    """What is chosen of the keys of a record, worked out once for each set of them."""
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def chosen(record: Record, place: Place) -> tuple[str, ...]:
+        keys = tuple(record)
+        names = known.get(keys)
+        if names is None:
+            if len(known) >= MOST_SETS:
+                known.clear()
+            names = known[keys] = choose(keys, place)
+        return names
+
+    return chosen
+
+
 # ------------------------------------------------------------------------------------------------ one answer a row
 
 
 def trl() -> Answers:
     """GRPO and RLOO of TRL: parquet and W&B tables of the last batch before an event of logging."""
-    columns: dict[tuple[str, ...], tuple[str, ...]] = {}
+    columns = _remembered(lambda keys, place: _reward_columns(keys, _TRL, place))
 
     def answers(record: Record, place: Place) -> tuple[Answer, ...]:
-        keys = tuple(record)
-        names = columns.get(keys)
-        if names is None:
-            if len(columns) >= MOST_SETS:
-                columns.clear()
-            names = columns[keys] = _reward_columns(keys, _TRL, place)
-        parts = figures(record, names)
+        parts = figures(record, columns(record, place))
         if "reward" in parts and "reward" not in place.settings.parts:
             reward = parts.pop("reward")  # up to 0.15, and in trainers derived from it, the sum itself
         else:
@@ -97,15 +109,11 @@ def trl() -> Answers:
 
 def verl() -> Answers:
     """verl's ``rollout_data_dir`` and ``validation_data_dir``: a line for each answer, without ids of groups."""
-    columns: dict[tuple[str, ...], tuple[str, ...]] = {}
+    columns = _remembered(
+        lambda keys, _: tuple(key for key in keys if key not in _VERL and is_part(key))[:MOST_COLUMNS]
+    )
 
     def answers(record: Record, place: Place) -> tuple[Answer, ...]:
-        keys = tuple(record)
-        names = columns.get(keys)
-        if names is None:
-            if len(columns) >= MOST_SETS:
-                columns.clear()
-            names = columns[keys] = tuple(key for key in keys if key not in _VERL and is_part(key))[:MOST_COLUMNS]
         step = number(record.get("step"))
         return (
             Answer(
@@ -113,7 +121,7 @@ def verl() -> Answers:
                 prompt=words(record["input"]),
                 text=words(record["output"]),
                 reward=total(record["score"]),
-                parts=figures(record, names),
+                parts=figures(record, columns(record, place)),
                 truth=truth(record.get("gts")),
                 turns=number(record.get("num_turns")),
                 held_out=place.held_out or ("uid" in record and "reward" in record),

@@ -203,11 +203,10 @@ def _by_polars(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
     return _File({name: kind(one) for name, one in schema.items()}, count, "pandas" in held, parts)
 
 
-def _by_duckdb(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
+def opened_by_duckdb(module: Any, stream: IO[bytes], stack: ExitStack) -> tuple[Any, str, dict[str, str]]:
+    """(a connection, the file's name for ``read_parquet(?)``, the type of each column) as long as ``stack`` is open."""
     name = str(getattr(stream, "name", ""))
-    if not os.path.isfile(name) or any(
-        letter in name for letter in "*?[{"
-    ):  # such a name would stand for several files
+    if not os.path.isfile(name) or any(letter in name for letter in "*?[{"):  # such a name may stand for several files
         held = stack.enter_context(tempfile.TemporaryDirectory())
         name = os.path.join(held, "table.parquet")
         stream.seek(0)
@@ -216,6 +215,11 @@ def _by_duckdb(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
     link = stack.enter_context(module.connect(":memory:"))
     link.execute("SET threads=1; SET memory_limit='300MB'; SET autoinstall_known_extensions=false")
     described = link.execute("DESCRIBE SELECT * FROM read_parquet(?)", [name]).fetchall()
+    return link, name, {str(row[0]): str(row[1]) for row in described}
+
+
+def _by_duckdb(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
+    link, name, described = opened_by_duckdb(module, stream, stack)
     count = int(link.execute("SELECT count(*) FROM read_parquet(?)", [name]).fetchone()[0])
     notes = link.execute("SELECT key FROM parquet_kv_metadata(?)", [name]).fetchall()
 
@@ -226,10 +230,10 @@ def _by_duckdb(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
             return "number"
         return "number" if held.endswith(("INTEGER", "BIGINT")) else "text" if held.startswith("VARCHAR") else "other"
 
-    kinds = {str(row[0]): kind(str(row[1])) for row in described}
+    kinds = {column: kind(held) for column, held in described.items()}
 
     def parts(names: Sequence[str]) -> Iterator[list[_Cells]]:
-        wanted = [f"CAST({_quoted(one)} AS {'DOUBLE' if kinds[one] == 'number' else 'VARCHAR'})" for one in names]
+        wanted = [f"CAST({quoted(one)} AS {'DOUBLE' if kinds[one] == 'number' else 'VARCHAR'})" for one in names]
         link.execute(f"SELECT {', '.join(wanted)} FROM read_parquet(?)", [name])
         while some := link.fetchmany(TOGETHER):
             yield [cells(column, kinds[one]) for one, column in zip(names, zip(*some, strict=True), strict=True)]
@@ -243,7 +247,8 @@ def _by_duckdb(module: Any, stream: IO[bytes], stack: ExitStack) -> _File:
     return _File(kinds, count, any(row[0] in (b"pandas", "pandas") for row in notes), parts)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name as SQL takes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
