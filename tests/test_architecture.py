@@ -15,7 +15,7 @@ from rlclinic.checks import CHECKS
 SOURCE = Path(__file__).parents[1] / "src" / "rlclinic"
 ROW = {
     "rollouts": 0, "errors": 0, "grader": 0,
-    "model": 1, "options": 1,
+    "model": 1,
     "names": 2, "stats": 2,
     "readers": 3, "answers": 3, "simulate": 3,
     "vitals": 4,
@@ -23,9 +23,10 @@ ROW = {
     "differential": 6, "remedies": 6, "reassurances": 6, "regrade": 6,
     "prognosis": 7,
     "diagnose": 8, "gallery": 8,
-    "report": 9, "assess": 9,
-    "explain": 10, "prescribe": 10, "suggest": 10,
-    "cli": 11, "__main__": 11, "__init__": 11,
+    "compare": 9, "verify": 9, "baseline": 9, "record": 9,
+    "report": 10, "assess": 10,
+    "explain": 11, "prescribe": 11, "suggest": 11,
+    "cli": 12, "__main__": 12, "__init__": 12,
 }  # fmt: skip
 """Row of each module in the house (docs/architecture.md); a module may import from rows below and from its own package."""
 FORBIDDEN = {("checks", "names"), ("checks", "readers"), ("checks", "report"), ("report", "checks"), ("simulate", "checks"),

@@ -1,4 +1,4 @@
-"""The nine kinds of block that a report is made of, and the words in them: clean, bounded, rounded for reading."""
+"""The kinds of block that a report is made of, and the words in them: clean, bounded, rounded for reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from rlclinic.model import Column, Onset
+from rlclinic.model import Column, Floats, Forecast, Onset
 
 Tone: TypeAlias = Literal["plain", "dim", "healthy", "info", "warning", "critical", "undecided"]
 
@@ -60,6 +60,17 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
+class Marks:
+    """What a page draws on a curve besides its points, in trainer steps."""
+
+    forecast: Forecast | None = None
+    checkpoints: tuple[float, ...] = ()
+    seams: tuple[float, ...] = ()
+    back: float | None = None
+    """Where to go on from."""
+
+
+@dataclass(frozen=True, eq=False)
 class Curve:
     """One metric over the run: its ends, its range, its course. Neighbouring curves are drawn as one aligned list.
 
@@ -81,6 +92,43 @@ class Curve:
     large: bool = False
     course: bool = True
     tone: Tone = "plain"
+    name: str = ""
+    """The canonical metric, where there is one."""
+    marks: Marks = Marks()
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """One metric of several runs over one axis, the runs named; ``mark`` is where they part."""
+
+    title: str
+    lines: tuple[tuple[str, Column], ...]
+    span: tuple[float, float]
+    axis: str = "step"
+    mark: Onset | None = None
+    remarks: tuple[str, ...] = ()
+    tone: Tone = "plain"
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Findings, by their number in the report, and which leads to which; drawn on pages only."""
+
+    nodes: tuple[tuple[int, str, Tone], ...]
+    arrows: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """How parts divide a whole over the steps: ``shares`` is (parts, steps), each column adds up to 1; drawn on pages
+    only."""
+
+    title: str
+    names: tuple[str, ...]
+    steps: Floats
+    shares: Floats
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,7 +170,9 @@ class Passage:
     tone: Tone = "plain"
 
 
-Block: TypeAlias = Heading | Paragraph | KeyNumbers | Table | Curve | Change | Note | Bullets | Passage
+Block: TypeAlias = (
+    Heading | Paragraph | KeyNumbers | Table | Curve | Overlay | Chain | Shares | Change | Note | Bullets | Passage
+)
 
 
 # ---------------------------------------------------------------------------------------------------- words

@@ -247,7 +247,7 @@ def _vitals(diagnosis: Diagnosis) -> list[Block]:
         severities = [s for i in speaking if (s := diagnosis.findings[i - 1].severity) is not None]
         flag = f"[{','.join(str(i) for i in speaking[:3])}]" if speaking else "[!]" if run[metric].nonfinite else ""
         found_in = _which_score(run) if metric == "eval.score" else _instead(run, run[metric])
-        one = curve(title_of(metric), run[metric], over, flag=flag, found_in=found_in)
+        one = curve(title_of(metric), run[metric], over, flag=flag, found_in=found_in, name=metric)
         drawn.append(replace(one, tone=tone(max(severities).label if severities else "plain")))
     said = [] if run.short else ["medians of first and last tenth, range, course"]
     said += ["^ v beyond the scale"] if any(c.course and curves.scale(c.column)[2] for c in drawn) else []

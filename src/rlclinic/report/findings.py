@@ -19,6 +19,7 @@ from rlclinic.report.blocks import (
     Change,
     Heading,
     KeyNumbers,
+    Marks,
     Note,
     Paragraph,
     bounded,
@@ -182,7 +183,15 @@ class _Telling:
             return []
         title, column = columns[0]
         mark = None if finding.onset is None else whole(self.run, finding.onset)
-        drawn = curve(seen(column, title), column, span(self.run, column), mark=mark, large=True)
+        marks = Marks(
+            forecast=finding.forecast,
+            checkpoints=tuple(saved.step for saved in self.run.checkpoints),
+            seams=tuple(self.run.seams),
+            back=None if finding.rollback is None else finding.rollback.step,
+        )
+        name = next((m for m in finding.metrics if self.run.get(m) is column), "")
+        over = span(self.run, column)
+        drawn = curve(seen(column, title), column, over, mark=mark, large=True, name=name, marks=marks)
         return [replace(drawn, tone=tone(finding.severity.label))] if drawn.first and drawn.course else []
 
     def trap(self, columns: Sequence[tuple[str, Column]]) -> list[Block]:

@@ -7,7 +7,7 @@ import numpy as np
 from rlclinic import names
 from rlclinic.errors import UnknownName
 from rlclinic.model import Column, Framework, Onset, Run
-from rlclinic.report.blocks import KEY, Curve, count, number, plain, step
+from rlclinic.report.blocks import KEY, Curve, Marks, count, number, plain, step
 
 _COURSE = 3
 """Up to this many points a line says no more than its ends (ours)."""
@@ -53,8 +53,10 @@ def curve(
     found_in: str = "",
     mark: Onset | None = None,
     large: bool = False,
+    name: str = "",
+    marks: Marks = Marks(),  # noqa: B008  (frozen)
 ) -> Curve:
-    """``column`` with its ends and its range; two values have no course, and one has no end."""
+    """``column`` with its ends and its range; two values have no course, and one has no end. ``name`` is its metric."""
     finite = column.finite.values
     first, last = ends(column)
     low = high = ""
@@ -63,7 +65,10 @@ def curve(
     if len(column) == 1 and first:
         last = ""
     remarks = _remarks(column, found_in)
-    return Curve(title, column, over, first, last, low, high, flag, remarks, mark, large, len(column) > _COURSE)
+    course = len(column) > _COURSE
+    return Curve(
+        title, column, over, first, last, low, high, flag, remarks, mark, large, course, name=name, marks=marks
+    )
 
 
 def span(run: Run, *columns: Column) -> tuple[float, float]:

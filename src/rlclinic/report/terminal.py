@@ -116,7 +116,7 @@ class _Drawing:
             yield from self.passage(block)
         elif isinstance(block, Note):
             yield from self.labelled(block.label or "-", block.text, self.indent, _LABEL if block.label else 2)
-        else:
+        elif isinstance(block, Bullets):
             yield from self.bullets(block)
 
     def fit(self, text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -95,3 +95,12 @@ def answer_options(command: Any) -> Any:
     ):
         command = option(command)
     return command
+
+
+def columns_of(given: Sequence[str]) -> Mapping[str, str] | None:
+    """What the columns of the user's own form are, where he says it."""
+    if not given:
+        return None
+    from rlclinic.readers.answers import parse_columns
+
+    return parse_columns(",".join(given))

@@ -1,0 +1,36 @@
+"""The command line: one module for each kind of command; everything heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import click
+
+from rlclinic import __version__
+from rlclinic.cli import examining, looking_up, trying
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="rlclinic")
+def cli() -> None:
+    """Diagnose the RL post-training run of a language model from its logs.
+
+    \b
+    rlclinic diagnose run/trainer_state.json     a file, a directory, several parts
+    tail -n 20 train.log | rlclinic diagnose -   pasted lines
+    rlclinic demo                                a real sick run, diagnosed
+    """
+
+
+for command in (
+    examining.diagnose,
+    examining.rollouts,
+    examining.prescribe,
+    looking_up.own_names,
+    looking_up.explain,
+    looking_up.checks,
+    looking_up.metrics,
+    looking_up.frameworks,
+    looking_up.schema,
+    trying.demo,
+    trying.simulate,
+):
+    cli.add_command(command)
