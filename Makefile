@@ -4,25 +4,31 @@ BIN := .venv/bin
 export OPENBLAS_NUM_THREADS = 1
 STAMP := .venv/.ready
 
-.PHONY: demo test test-all acceptance fuzz accuracy lint docs schema snapshots bench clean
+.PHONY: demo test pytests test-browser test-all acceptance fuzz accuracy lint docs schema snapshots bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[test-browser]'
 	touch $(STAMP)
 
 demo: $(STAMP)  ## the main job on a real sick run
 	@$(BIN)/rlclinic demo
 
-test: $(STAMP) lint  ## every test, the measured error rates included
-	$(BIN)/python -m pytest -n auto
+test: $(STAMP)  ## lint, and beside it every test, the measured error rates included
+	@$(MAKE) --no-print-directory -j 2 lint pytests
+
+pytests: $(STAMP)
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+test-browser: $(STAMP)  ## the report in a real browser (needs chromium; pdftoppm for the printed pages), skips told
+	$(BIN)/python -m pytest -rs tests/test_browser.py tests/test_hostile_pages.py
 
 test-all: $(STAMP)  ## what the trackers' own packages write, read back (installs about 300 MB)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test-all]'
 	$(BIN)/python -m pytest -m libraries
 
 acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetitions
-	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py
+	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py tests/test_baseline.py
 	$(BIN)/python -m pytest -n auto --full tests/test_casebook.py tests/test_planted_exploits.py
 	$(BIN)/python tools/measure.py --check
 

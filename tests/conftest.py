@@ -32,6 +32,21 @@ def repeats(request: pytest.FixtureRequest) -> Callable[[int], int]:
 
 
 @pytest.fixture
+def part(request: pytest.FixtureRequest) -> Callable[[int], int]:
+    """How many of a row's repetitions to make: all of them with ``--full``, else a third, at least 50."""
+    full = bool(request.config.getoption("--full"))
+    return lambda most: most if full else min(most, max(50, most // 3))
+
+
+@pytest.fixture
+def least_hits(request: pytest.FixtureRequest) -> Callable[[int, float], float]:
+    """Hits that ``made`` repetitions must bring at the ``limit`` of a row: with ``--full`` the limit itself, else what a
+    rate at the limit stays above in 999 of 1000 samples of that size."""
+    full = bool(request.config.getoption("--full"))
+    return lambda made, limit: limit * made if full else float(stats.binom.ppf(0.001, made, limit))
+
+
+@pytest.fixture
 def most_alarms(request: pytest.FixtureRequest) -> Callable[[int, float], int]:
     """Alarms that ``made`` repetitions may raise at the ``limit`` of a row: with ``--full`` the limit itself, else what a
     rate at the limit stays below in 999 of 1000 samples of that size."""

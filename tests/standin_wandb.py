@@ -25,6 +25,9 @@ class Stored:
     title: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     state: str = "finished"
+    tags: list[str] = field(default_factory=list)
+    summary: str = ""
+    """The summary as it was written, instead of the last row."""
 
 
 @dataclass
@@ -74,9 +77,9 @@ def _run(run: Stored) -> dict[str, Any]:
         "name": run.name,
         "displayName": run.title or run.name,
         "state": run.state,
-        "tags": [],
+        "tags": list(run.tags),
         "config": json.dumps({**config, "_wandb": {"value": {"cli_version": "0.31.0"}}}),
-        "summaryMetrics": _line(last),
+        "summaryMetrics": run.summary or _line(last),
         "systemMetrics": "{}",
         "historyLineCount": len(run.rows),
         "historyKeys": {"sets": [], "keys": {}, "lastStep": last["_step"]},
@@ -90,6 +93,10 @@ def _run(run: Stored) -> dict[str, Any]:
 
 def _answer(held: Standin, query: str, values: dict[str, Any]) -> Any:
     """The ``data`` for one GraphQL request, by the fields that it asks for."""
+    if "upsertBucket" in query:
+        name = base64.b64decode(values["id"]).decode().removeprefix("Run:v1:")
+        held.runs[name].tags, held.runs[name].summary = list(values["tags"]), values["summaryMetrics"]
+        return {"upsertBucket": {"bucket": {"id": values["id"]}}}
     if "project(" not in query:
         viewer = {"id": "VXNlcjox", "entity": held.entity, "username": "lab", "flags": "{}", "admin": False}
         if "serverInfo" in query:

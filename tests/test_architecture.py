@@ -14,7 +14,7 @@ from rlclinic.checks import CHECKS
 
 SOURCE = Path(__file__).parents[1] / "src" / "rlclinic"
 ROW = {
-    "rollouts": 0, "errors": 0, "grader": 0,
+    "rollouts": 0, "errors": 0, "grader": 0, "healthy": 0, "history": 0,
     "model": 1,
     "names": 2, "stats": 2,
     "readers": 3, "answers": 3, "simulate": 3,

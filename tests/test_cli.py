@@ -55,13 +55,14 @@ class Answer:
         return json.loads(self.out, parse_constant=refuse)
 
 
-def call(*args: str | Path, stdin: bytes = b"") -> Answer:
-    """One call through ``main`` in this process; an exception that escapes gives exit code 1 and a traceback."""
+def call(*args: str | Path, stdin: bytes = b"", encoding: str = "utf-8") -> Answer:
+    """One call through ``main`` in this process, standard output in ``encoding``; an exception that escapes gives exit
+    code 1 and a traceback."""
     out, err = io.BytesIO(), io.BytesIO()
     kept = sys.argv, sys.stdin, sys.stdout, sys.stderr
     sys.argv = ["rlclinic", *map(str, args)]
     sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
-    sys.stdout = io.TextIOWrapper(out, encoding="utf-8", write_through=True)
+    sys.stdout = io.TextIOWrapper(out, encoding=encoding, write_through=True)
     sys.stderr = io.TextIOWrapper(err, encoding="utf-8", errors="backslashreplace", write_through=True)
     streams = sys.stdout, sys.stderr
     code = 0
@@ -79,7 +80,7 @@ def call(*args: str | Path, stdin: bytes = b"") -> Answer:
             stream.flush()
         sys.argv, sys.stdin, sys.stdout, sys.stderr = kept
     told = "".join(f"{one.category.__name__}: {one.message}\n" for one in seen if one.category is RuntimeWarning)
-    return Answer(code, out.getvalue().decode("utf-8"), err.getvalue().decode("utf-8") + told)
+    return Answer(code, out.getvalue().decode(encoding), err.getvalue().decode("utf-8") + told)
 
 
 def diagnose(*args: str | Path, stdin: bytes = b"") -> Any:
@@ -1056,12 +1057,18 @@ def test_a_reader_that_leaves_early_is_no_error(line: str, place: Path) -> None:
 @pytest.mark.parametrize("form", ["terminal", "markdown", "json"])
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_any_encoding_of_the_terminal_will_do(
-    encoding: str, form: str, place: Path, request: pytest.FixtureRequest
+    encoding: str, form: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = command(
-        f"rlclinic diagnose falling.jsonl --format {form}", cwd=place, PYTHONIOENCODING=encoding, COLUMNS="40"
-    )
+    monkeypatch.setenv("COLUMNS", "40")
+    answer = call("diagnose", place / "falling.jsonl", "--format", form, encoding=encoding)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out
+
+
+def test_the_encoding_of_a_real_terminal_will_do(place: Path) -> None:
+    done = command("rlclinic diagnose falling.jsonl", cwd=place, PYTHONIOENCODING="ascii", COLUMNS="40")
     assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from rlclinic.diagnose import diagnose
 from rlclinic.errors import CannotRead
 from rlclinic.readers import read
 from rlclinic.readers.stores import web
-from rlclinic.readers.stores.remote import FORMS, _wandb_server, fetch
+from rlclinic.readers.stores.remote import FORMS, fetch, wandb_server
 from rlclinic.report import render
 from standin_wandb import KEY, Standin, Stored, serving, standin
 
@@ -192,7 +192,7 @@ def test_the_server_of_wandb_login_is_asked(server: Standin, monkeypatch: pytest
 def test_w_and_b_s_own_server_has_two_names(tmp_path: Path) -> None:
     for machine, known in (("api.wandb.ai", True), ("api.forge.coreweave.com", True), ("example.com", False)):
         (tmp_path / "netrc").write_text(f"machine {machine}\n  login user\n  password {KEY}\n")
-        server, keyed = _wandb_server()
+        server, keyed = wandb_server()
         assert (server.host, keyed) == ("api.wandb.ai", known)
 
 
@@ -371,7 +371,8 @@ def test_no_row_of_a_history_is_an_accident(monkeypatch: pytest.MonkeyPatch, row
     try:
         log = fetch("wandb://a/b/c")
     except CannotRead:
-        assert not any(isinstance(row.get("train/reward"), float) for row in rows)
+        sound = [row for row in rows if set(row) == {"train/reward"} and isinstance(row["train/reward"], float)]
+        assert len(sound) < len(rows) or not rows
         return
     assert {warn.code for warn in log.warnings} >= {"broken_lines"}
 

@@ -11,18 +11,21 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from rlclinic.assess import assess
+    from rlclinic.compare import Comparison, compare
     from rlclinic.diagnose import diagnose
     from rlclinic.errors import BadRequest, BadTable, CannotRead, RlclinicError, UnknownName
     from rlclinic.model import Column, Diagnosis, Finding, Run, Severity
     from rlclinic.readers import read
     from rlclinic.report import render
     from rlclinic.stats.advantages import recompute_advantages
+    from rlclinic.verify import verify
 
 _HOME = {
     "BadRequest": "errors",
     "BadTable": "errors",
     "CannotRead": "errors",
     "Column": "model",
+    "Comparison": "compare",
     "Diagnosis": "model",
     "Finding": "model",
     "RlclinicError": "errors",
@@ -30,10 +33,12 @@ _HOME = {
     "Severity": "model",
     "UnknownName": "errors",
     "assess": "assess",
+    "compare": "compare",
     "diagnose": "diagnose",
     "read": "readers",
     "recompute_advantages": "stats.advantages",
     "render": "report",
+    "verify": "verify",
 }
 
 __all__ = [
@@ -41,6 +46,7 @@ __all__ = [
     "BadTable",
     "CannotRead",
     "Column",
+    "Comparison",
     "Diagnosis",
     "Finding",
     "RlclinicError",
@@ -49,10 +55,12 @@ __all__ = [
     "UnknownName",
     "__version__",
     "assess",
+    "compare",
     "diagnose",
     "read",
     "recompute_advantages",
     "render",
+    "verify",
 ]
 
 

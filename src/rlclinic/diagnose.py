@@ -146,7 +146,7 @@ def _complete(finding: Finding, findings: Mapping[str, Finding], run: Run, gpu_h
     finding = replace(finding, cost=cost(finding, run, gpu_hour_price=gpu_hour_price))
     references = tuple(names.reference(id) for id in one.references)
     no_help = tuple(f"{advice}: {why}" for advice, why in one.no_help.items())
-    prescriptions = prescribe(finding.remedies, run, finding.settings)
+    prescriptions = prescribe(finding.remedies, run, finding.settings, finding.check)
     return replace(finding, prescriptions=prescriptions, no_help=no_help, references=references)
 
 

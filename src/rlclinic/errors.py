@@ -56,6 +56,12 @@ def _shown(text: str, most: int = 600) -> str:
     return printable if len(text) <= most else printable + " ..."
 
 
+LONGEST = 200
+"""Characters from which on a text is no misspelt name (ours: the longest name of a metric that we know has 60)."""
+
+
 def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
     """The known names closest in spelling to ``name``, best first; empty when none is close."""
+    if len(name) > LONGEST:  # comparing a text of a megabyte takes a second
+        return ()
     return tuple(get_close_matches(name, list(known), n=most, cutoff=0.6))

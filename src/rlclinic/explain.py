@@ -83,7 +83,9 @@ def check_page(one: Check, frameworks: Iterable[str]) -> str:
             if spelled:
                 lines.append(f"  - {', '.join(spelled)}")
     lines += ["", "## Limits", "", "| limit | meaning | numbers | source |", "| --- | --- | --- | --- |"]
-    lines += [f"| {limit.name} | {limit.says} | {_numbers(limit)} | {limit.source} |" for limit in one.limits.values()]
+    for limit in one.limits.values():
+        moves = " (a baseline may move it)" if limit.moves else ""
+        lines.append(f"| {limit.name} | {limit.says}{moves} | {_numbers(limit)} | {limit.source} |")
     if not one.limits:
         lines.append("| none | it states a fact of the log | | |")
     lines += ["", "## What to change", ""]

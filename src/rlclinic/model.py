@@ -11,6 +11,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rlclinic.healthy import Baseline
+from rlclinic.history import Past
 from rlclinic.rollouts import Regraded, Rollouts
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -234,6 +236,8 @@ class Run:
     """Saved answers, those with most rows first; several where they were saved in several forms."""
     regraded: Regraded | None = None
     """What a second verifier says of a sample of them, where the user gave one."""
+    history: tuple[Past, ...] = ()
+    """What earlier looks at it (or at the run before it) found and what came of them, oldest first."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """Model, hardware and similar plain facts for the head line, only where the log or configuration states them."""
 
@@ -489,6 +493,8 @@ class Finding:
     """Rows of ``run.rollouts[0].train`` that show what is meant, the clearest first; their words are told only on demand."""
 
     check: str = ""
+    title: str = ""
+    """What the failure is, in one plain sentence; the same for every run."""
     tier: Tier = "likely"
     status: Maturity = "stable"
     resume: str = ""
@@ -537,6 +543,8 @@ class Diagnosis:
     notes: tuple[Note, ...]
     to_log: tuple[str, ...] = ()
     """Lines or settings that would let the unexamined checks speak, in the framework's own spelling."""
+    baseline: Baseline | None = None
+    """What the user's healthy runs meant for it, where it was judged by them."""
 
     def __repr__(self) -> str:
         found = ", ".join(f"{finding.check} ({finding.severity})" for finding in self.findings)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from rlclinic import names, vitals
+from rlclinic.history import Past, Took
 from rlclinic.model import Change, Framework, Knob, Prescription, Run, Scalar
 from rlclinic.names import Remedy, Turn
 
@@ -14,15 +15,20 @@ DIGITS = 4
 """Significant digits of a value that a remedy takes from the log (ours: settings are written with fewer)."""
 SAME = 1e-6
 """Relative difference up to which a value of the log is the setting itself (single precision keeps 6e-8)."""
+_RANK = {"cured": -1, "improving": 0, "no-effect": 1, "worse": 1}
+"""Where a remedy goes among the others by what came of it before; what is undecided moves none."""
 
 
-def prescribe(ids: Iterable[str], run: Run, right: Mapping[str, Scalar] | None = None) -> tuple[Prescription, ...]:
+def prescribe(
+    ids: Iterable[str], run: Run, right: Mapping[str, Scalar] | None = None, check: str = ""
+) -> tuple[Prescription, ...]:
     """The remedies worked out for ``run``, in the order given.
 
     A remedy whose settings the run already has is left out. One that this framework and version cannot carry out goes
     behind the others, one that would do nothing in this run last, each with the reason and without changes. ``right`` holds
-    values of settings that the finding itself knows; numbers among them are rounded to ``DIGITS``. Raises UnknownName for
-    an id that is not in the table.
+    values of settings that the finding itself knows; numbers among them are rounded to ``DIGITS``. What cured ``check``
+    before comes first and what did not help comes behind the others, each with a remark (``run.history``). Raises
+    UnknownName for an id that is not in the table.
     """
     right = {knob: _written(knob, value, run) for knob, value in (right or {}).items()}
     ready: list[Prescription] = []
@@ -41,7 +47,31 @@ def prescribe(ids: Iterable[str], run: Run, right: Mapping[str, Scalar] | None =
             ready.append(
                 replace(_told(remedy, note=_caveats(remedy, changes, run, right)), changes=changes, applies=True)
             )
-    return (*ready, *unavailable, *inert)
+    return (*_by_experience(ready, run, check), *unavailable, *inert)
+
+
+def _by_experience(ready: list[Prescription], run: Run, check: str) -> list[Prescription]:
+    """The remedies as their order stands after what came of them before, the last known outcome of each counting."""
+    ranks: dict[str, int] = {}
+    told: list[Prescription] = []
+    for one in ready:
+        known = [past for past in run.history if any(_answers(past, took, one.id, check) for took in past.took)]
+        if known:
+            past = known[-1]
+            ranks[one.id] = _RANK[past.outcome]
+            others = [other.remedy for other in past.took if other.remedy not in ("", one.id)][:2]
+            beside = f" with {' and '.join(others)}" if others else ""
+            where = f" in {past.run}" if past.run != run.name else ""
+            said = f"taken before{beside} ({past.day}{where}): {past.outcome.replace('-', ' ')}"
+            one = replace(one, note="; ".join(filter(None, (said, one.note))))
+        told.append(one)
+    return sorted(told, key=lambda one: ranks.get(one.id, 0))
+
+
+def _answers(past: Past, took: Took, remedy: str, check: str) -> bool:
+    """Whether an entry says what came of ``remedy`` against ``check``."""
+    against = took.checks or tuple(seen.check for seen in past.found)
+    return took.remedy == remedy and past.outcome in _RANK and check in against
 
 
 def _written(knob: str, value: Scalar, run: Run) -> Scalar:

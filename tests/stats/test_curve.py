@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlclinic.stats.curve import basis, reduce, running_median, smooth, tidy
+from rlclinic.stats.curve import basis, median_of, reduce, running_median, smooth, tidy
 from rlclinic.stats.shift import (
     step_scan,
 )
@@ -175,3 +175,15 @@ def test_whitened_sums_agree_with_plain_algebra(k: int) -> None:
     w[0, 0] = math.sqrt(1 - phi * phi)
     expected = np.linalg.lstsq(w @ b.q, w @ y, rcond=None)[1][0]
     assert b.whitened_rss(b.residual(y), np.array([phi]))[0] == pytest.approx(expected, rel=1e-9)
+    several = b.whitened_rss(b.residual(y), np.array([0.0, phi, 0.95]))
+    assert several[1] == b.whitened_rss(b.residual(y), np.array([phi]))[0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 40, 41, 799, 800, 801, 2000, 2001])
+def test_a_median_is_that_of_numpy_to_the_last_bit(n: int) -> None:
+    y = np.random.default_rng(n).standard_normal(n)
+    for values in (y, np.round(y), y * 1e300):
+        assert median_of(values) == np.median(values)
+    assert math.isnan(median_of(np.append(y, math.nan)))
+    assert math.isnan(median_of(y[:0]))
+    assert median_of(np.full(2 * n, math.inf)) == math.inf

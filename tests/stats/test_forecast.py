@@ -439,11 +439,14 @@ def outcomes(world: World, runs: int, sd: float = 0.012, phi: float = 0.5) -> di
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [levelling_off, slow_power_law, flat, growing_to_below])
-def test_x1_what_levels_off_is_not_said_to_reach(world: World) -> None:
-    found = outcomes(world, 200)
-    assert found["likely"] <= 0.05
+def test_x1_what_levels_off_is_not_said_to_reach(
+    world: World, part: Callable[[int], int], most_alarms: Callable[[int, float], int]
+) -> None:
+    made = part(200)
+    found = outcomes(world, made)
+    assert found["likely"] <= most_alarms(made, 0.05) / made
     assert found["will"] == 0.0
-    assert found["undecided"] <= 0.15
+    assert found["undecided"] <= most_alarms(made, 0.15) / made
 
 
 @pytest.mark.slow
@@ -451,19 +454,29 @@ def test_x1_what_levels_off_is_not_said_to_reach(world: World) -> None:
     ("world", "finite"),
     [(exponential, 0.45), (exponential_to_below, 0.3), (power_law, 0.15), (straight, 0.7), (growing, 0.1)],
 )
-def test_x2_intervals_cover(world: World, finite: float) -> None:
-    found = outcomes(world, 200)
-    assert found["cover"] >= 0.80
-    assert found["finite"] >= finite
-    assert found["undecided"] <= 0.03
+def test_x2_intervals_cover(
+    world: World,
+    finite: float,
+    part: Callable[[int], int],
+    most_alarms: Callable[[int, float], int],
+    least_hits: Callable[[int, float], float],
+) -> None:
+    made = part(200)
+    found = outcomes(world, made)
+    assert found["cover"] >= least_hits(made, 0.80) / made
+    assert found["finite"] >= least_hits(made, finite) / made
+    assert found["undecided"] <= most_alarms(made, 0.03) / made
 
 
 @pytest.mark.slow
-def test_x3_intervals_cover_while_a_fall_still_speeds_up() -> None:
-    found = outcomes(late_sigmoid, 200)
-    assert found["cover"] >= 0.80
-    assert found["likely"] >= 0.5
-    assert outcomes(late_sigmoid_above, 200)["will"] <= 0.05
+def test_x3_intervals_cover_while_a_fall_still_speeds_up(
+    part: Callable[[int], int], most_alarms: Callable[[int, float], int], least_hits: Callable[[int, float], float]
+) -> None:
+    made = part(200)
+    found = outcomes(late_sigmoid, made)
+    assert found["cover"] >= least_hits(made, 0.80) / made
+    assert found["likely"] >= least_hits(made, 0.5) / made
+    assert outcomes(late_sigmoid_above, made)["will"] <= most_alarms(made, 0.05) / made
 
 
 @pytest.mark.long

@@ -419,7 +419,8 @@ def rings(make: Callable[[np.random.Generator, int], Array], runs: int, n: int, 
 def test_o1_twenty_detectors_ring_in_five_percent_of_runs(
     n: int, phi: float, repeats: Callable[[int], int], most_alarms: Callable[[int, float], int]
 ) -> None:
-    made = repeats(800)
+    # Streams of 10,000 rows cost as much as all the others; half of the part suffices without --full.
+    made = repeats(800) if n < 10_000 or repeats(800) == 800 else 50
     ringing = rings(lambda rng, n: noise(rng, n, phi), made, n, 9100 + n + int(10 * phi))
     assert ringing <= most_alarms(made, 1 - 0.95 ** (1 / 20))
 
@@ -429,18 +430,29 @@ def test_o1_twenty_detectors_ring_in_five_percent_of_runs(
     ("phi", "height", "delay", "detected"),
     [(0.5, 2.0, 60, 0.98), (0.5, 4.0, 48, 0.98), (0.9, 2.0, 340, 0.70), (0.9, 4.0, 150, 0.98)],
 )
-def test_o2_delay_of_a_jump(phi: float, height: float, delay: float, detected: float) -> None:
+def test_o2_delay_of_a_jump(
+    phi: float,
+    height: float,
+    delay: float,
+    detected: float,
+    part: Callable[[int], int],
+    least_hits: Callable[[int, float], float],
+) -> None:
     rng = np.random.default_rng(9201)
-    alarms = [first_alarm(jump(rng, 2000, phi, height)) for _ in range(150)]
+    made = part(150)
+    alarms = [first_alarm(jump(rng, 2000, phi, height)) for _ in range(made)]
     true = [alarm for alarm in alarms if alarm is not None and alarm.step >= AT]
-    assert len(true) >= detected * 150
+    assert len(true) >= least_hits(made, detected)
     assert np.median([alarm.step - AT for alarm in true]) <= delay
-    assert np.mean([alarm.onset.low <= AT <= alarm.onset.high for alarm in true]) >= 0.93
+    assert sum(alarm.onset.low <= AT <= alarm.onset.high for alarm in true) >= least_hits(len(true), 0.93)
 
 
 @pytest.mark.slow
-def test_o3_spikes_ring_in_two_percent_of_streams() -> None:
-    assert rings(lambda rng, n: spiked(rng, n, 0.5), 400, 2000, 9301) <= 8
+def test_o3_spikes_ring_in_two_percent_of_streams(
+    part: Callable[[int], int], most_alarms: Callable[[int, float], int]
+) -> None:
+    made = part(400)
+    assert rings(lambda rng, n: spiked(rng, n, 0.5), made, 2000, 9301) <= most_alarms(made, 0.02)
 
 
 @pytest.mark.slow
@@ -455,8 +467,10 @@ def test_o3_spikes_ring_in_two_percent_of_streams() -> None:
     ],
     ids=["white", "ar95", "t3", "slow", "lognormal"],
 )
-def test_other_noise_rarely_rings(make: Callable[[np.random.Generator, int], Array], most: int) -> None:
-    assert rings(make, 100, 2000, 9401) <= most
+def test_other_noise_rarely_rings(
+    make: Callable[[np.random.Generator, int], Array], most: int, part: Callable[[int], int]
+) -> None:
+    assert rings(make, part(100), 2000, 9401) <= most
 
 
 class Odd:

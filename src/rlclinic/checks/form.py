@@ -38,6 +38,11 @@ class NotApplicable:
 Answer: TypeAlias = Finding | Unexamined | NotApplicable
 
 
+SCALES = ("level", "share", "change")
+"""What a limit that a baseline may move is: a level in a unit (moved by a factor), a share of a whole (moved in its odds, so
+that it stays one), or a multiple of an earlier level (moved in its logarithm, so that 1 stays 1)."""
+
+
 @dataclass(frozen=True)
 class Limit:
     """One number that a check compares with: a single ``value``, or grades by severity in the direction ``worse``."""
@@ -49,6 +54,10 @@ class Limit:
     grades: Mapping[Severity, float] = field(default_factory=dict)
     worse: str = "above"
     decided_by: str = "built in"
+    moves: str = ""
+    """How a baseline may move it (``SCALES``); empty for what no recipe excuses: p-values, counts, facts, harm done."""
+    moves_to: float | None = None
+    """The farthest value to which a baseline may move it, where the scale's own bound does not fit."""
 
 
 class Limits:
@@ -174,6 +183,8 @@ def _limit(check: str, name: str, row: Mapping[str, Any]) -> Limit:
     grades = {severity: float(row[severity.label]) for severity in Severity if severity.label in row}
     if ("value" in row) == bool(grades) or "source" not in row or "says" not in row:
         raise BadTable(f"says, source and either value or grades for limit {check}.{name}", f"keys {sorted(row)}")
+    if row.get("moves", "") not in ("", *SCALES):
+        raise BadTable(f"a way in which limit {check}.{name} moves", repr(row["moves"]), SCALES)
     return Limit(
         name=name,
         says=row["says"],
@@ -181,6 +192,8 @@ def _limit(check: str, name: str, row: Mapping[str, Any]) -> Limit:
         value=float(row["value"]) if "value" in row else None,
         grades=grades,
         worse=row.get("worse", "above"),
+        moves=row.get("moves", ""),
+        moves_to=row.get("moves_to"),
     )
 
 
@@ -251,7 +264,7 @@ def examine(
         return Examination(one.name, "unexamined", missing=answer.missing, says=answer.says), answer.notes
     if isinstance(answer, NotApplicable):
         return Examination(one.name, "not_applicable", says=answer.says), answer.notes
-    found = replace(answer, check=one.name, tier=one.tier, notes=())
+    found = replace(answer, check=one.name, title=one.title, tier=one.tier, notes=())
     return Examination(one.name, "examined", found, says=answer.says), answer.notes
 
 

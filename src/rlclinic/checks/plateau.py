@@ -17,7 +17,7 @@ import numpy as np
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.model import Column, Evidence, Finding, Forecast, Onset, Run, Severity
 from rlclinic.stats.level import late
-from rlclinic.stats.trend import Plateau, trend
+from rlclinic.stats.trend import Plateau, net_change, trend
 from rlclinic.stats.trend import plateau as equivalence
 
 
@@ -94,14 +94,16 @@ def _flat_share(reward: Column, limits: Limits) -> tuple[float, Plateau | None]:
     noise = float(np.median(np.abs(np.diff(reward.values)))) * 1.0484
     scale = max(abs(late(reward.values)), float(np.ptp(reward.values)) / 4, 1e-12)
     margin = max(limits["margin"] * scale, noise)
-    best: tuple[float, Plateau | None] = (0.0, None)
-    for share in (1 / 3, 0.5, 0.66, 0.8, 0.9):
+    small = limits["margin"] * scale
+    for share in (0.9, 0.8, 0.66, 0.5, 1 / 3):
         k = int(share * n)
         if k < min(20, n - 2):
             continue
-        tail = slice(n - k, n)
-        shown = equivalence(reward.steps[tail], reward.values[tail], margin, limits["p_value"])
+        steps, values = reward.steps[n - k :], reward.values[n - k :]
         # The likeliest change must be small in itself; the interval only has to stay within the noise.
-        if shown.flat is True and abs(shown.change) <= limits["margin"] * scale:
-            best = share, shown
-    return best
+        if abs(net_change(steps, values)) > small:
+            continue
+        shown = equivalence(steps, values, margin, limits["p_value"])
+        if shown.flat is True and abs(shown.change) <= small:
+            return share, shown
+    return 0.0, None

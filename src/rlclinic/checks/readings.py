@@ -10,6 +10,7 @@ from rlclinic.checks.form import NotApplicable, Unexamined
 from rlclinic.model import SAVED, Column, Evidence, Finding, Floats, Forecast, Onset, Run, Severity
 from rlclinic.stats.cliff import apart, cliff
 from rlclinic.stats.coupling import Coupling, coupled, fall
+from rlclinic.stats.curve import median_of
 from rlclinic.stats.forecast import forecast
 from rlclinic.stats.level import answers_behind, early, late, late_mean, mean_difference, rank_p
 from rlclinic.stats.seams import coincident
@@ -76,7 +77,7 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
     agreeing = bool(held), by_trend, by_windows
     if held:
         first = max(held, key=lambda s: abs(s.jump))
-        before = float(np.median(c.values[c.steps < first.step]))
+        before = median_of(c.values[c.steps < first.step])
         snr = abs(now - before) / first.sd if first.sd > 0 else float("inf")
         method = "step against a smooth curve, BIC, AR(1)-whitened"
         return Lasting(
@@ -93,7 +94,7 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
     if began is None:
         began = Onset(float(c.steps[0]), float(c.steps[0]), float(c.steps[len(c) // 2]))
     earlier = c.values[c.steps < began.step]
-    before = float(np.median(earlier)) if len(earlier) >= 3 else float(np.median(c.values[:5]))
+    before = median_of(earlier) if len(earlier) >= 3 else median_of(c.values[:5])
     now = late(c.values, 0.1, 5)  # a drift is still under way: its end, not the middle of its last quarter
     if sign * (now - before) <= 0:
         return None
@@ -287,7 +288,7 @@ def since(column: Column, limit: float, level: float) -> Onset | None:
     if len(values) >= 20:
         padded = np.pad(values, 2, mode="edge")
         values = np.convolve(padded, np.full(5, 0.2), mode="valid")
-    first = float(np.median(c.values[: max(1, min(5, len(c) // 5))]))
+    first = median_of(c.values[: max(1, min(5, len(c) // 5))])
     if first >= 0.8 * limit and level <= 1.3 * first:
         return Onset(float(c.steps[0]), float(c.steps[0]), float(c.steps[0]))  # it was there from the first row
     bound = 0.5 * (first + level) if first > 0.5 * limit and level > 1.3 * first else limit

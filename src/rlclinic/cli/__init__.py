@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rlclinic import __version__
-from rlclinic.cli import examining, looking_up, trying
+from rlclinic.cli import baselines, comparing, examining, looking_up, recording, trying, verifying
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -24,12 +24,16 @@ for command in (
     examining.diagnose,
     examining.rollouts,
     examining.prescribe,
+    comparing.compare,
+    recording.record,
+    verifying.verify,
     looking_up.own_names,
     looking_up.explain,
     looking_up.checks,
     looking_up.metrics,
     looking_up.frameworks,
     looking_up.schema,
+    baselines.baseline,
     trying.demo,
     trying.simulate,
 ):

@@ -14,12 +14,12 @@ from rlclinic.cli.options import (
     answer_options,
     columns_of,
     finite,
-    output_options,
+    report_options,
     run_options,
     speaking_as,
     verifier_option,
 )
-from rlclinic.cli.output import busy, deliver, drawing, write_out
+from rlclinic.cli.output import busy, deliver, drawing, settled, write_out
 from rlclinic.errors import BadRequest
 
 CHANGES = ("args", "yaml", "patch")
@@ -27,7 +27,7 @@ CHANGES = ("args", "yaml", "patch")
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@output_options
+@report_options
 @answer_options
 @run_options
 @click.option(
@@ -35,6 +35,12 @@ CHANGES = ("args", "yaml", "patch")
 )
 @click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
 @click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
+@click.option(
+    "--baseline",
+    "baseline_file",
+    type=click.Path(path_type=Path),
+    help="What your healthy runs allow (rlclinic baseline learn); --limits win over it.",
+)
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
 @click.option("--until", type=Number(), metavar="STEP", help="Diagnose the log as it stood at this step.")
 @click.option(
@@ -67,6 +73,13 @@ CHANGES = ("args", "yaml", "patch")
     metavar="STEP",
     help="A step with a saved checkpoint; repeatable.",
 )
+@click.option(
+    "--history",
+    "records",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A record of earlier looks (rlclinic record), beside the one that lies with the log; repeatable.",
+)
 @verifier_option
 def diagnose(
     sources: tuple[str, ...],
@@ -82,12 +95,14 @@ def diagnose(
     own_names: Path | None,
     eval_key: str | None,
     limits: Path | None,
+    baseline_file: Path | None,
     only: str | None,
     until: float | None,
     samples: int,
     gpus: float | None,
     gpu_hour_price: float | None,
     saved: tuple[float, ...],
+    records: tuple[Path, ...],
     verifier: str | None,
 ) -> None:
     """Diagnose one run from its SOURCEs: log files, a directory, an address, or - for standard input.
@@ -105,10 +120,16 @@ def diagnose(
     from rlclinic.diagnose import read_limits
     from rlclinic.readers import read
 
+    form = settled(form, output)
     sources = sources or tuple(map(str, answers))
     if not sources:
         raise BadRequest("a SOURCE", "none", hint="rlclinic diagnose LOGFILE")
     given = None if limits is None else read_limits(limits)
+    learning = None
+    if baseline_file is not None:
+        from rlclinic.baseline import judged, read_baseline
+
+        learning = read_baseline(baseline_file)
     with busy(sources):
         run = read(
             sources,
@@ -119,6 +140,7 @@ def diagnose(
             names=own_names,
             rollouts=answers,
             answer_columns=columns_of(columns),
+            history=records,
         )
     run = run.told(gpus=gpus, checkpoints=saved)
     if until is not None:
@@ -134,9 +156,10 @@ def diagnose(
     chosen = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
     if chosen is not None and not chosen:
         raise BadRequest("the names of checks after --only", repr(only), hint="rlclinic checks")
-    given_files = [path for path in (limits, own_names) if path is not None]
-    inputs = [Path(source) for source in sources if source != "-"] + [*configs, *answers, *given_files]
-    diagnosis = examine_run(run, only=chosen, limits=given, gpu_hour_price=gpu_hour_price)
+    given_files = [path for path in (limits, own_names, baseline_file) if path is not None]
+    inputs = [Path(source) for source in sources if source != "-"] + [*configs, *answers, *given_files, *records]
+    asked: dict[str, Any] = {"only": chosen, "limits": given, "gpu_hour_price": gpu_hour_price}
+    diagnosis = examine_run(run, **asked) if learning is None else judged(run, learning, **asked)
     deliver(diagnosis, form, output, force, fail_on, inputs, samples)
 
 
@@ -191,6 +214,7 @@ def rollouts(
     from rlclinic.readers.opening import standard_input
     from rlclinic.report import render_gallery
 
+    form = settled(form, output)
     sources = sources or tuple(map(str, answers))
     if not sources:
         raise BadRequest("a SOURCE", "none", hint="rlclinic rollouts RUN")

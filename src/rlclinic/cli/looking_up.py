@@ -73,8 +73,9 @@ def frameworks() -> None:
 
 
 @click.command()
-def schema() -> None:
-    """The JSON Schema of `diagnose --format json`."""
+@click.argument("of", default="diagnosis", metavar="[diagnosis|comparison|...]")
+def schema(of: str) -> None:
+    """The JSON Schema of `--format json`: of a diagnosis, or of what another command prints."""
     from rlclinic.report import schema as report_schema
 
-    click.echo(report_schema())
+    click.echo(report_schema(of))

@@ -12,7 +12,11 @@ import click
 from rlclinic.errors import BadRequest, RlclinicError
 
 SEVERITIES = ("info", "warning", "critical")
-FORMATS = ("terminal", "json", "markdown")
+FORMATS = ("terminal", "json", "markdown", "html")
+ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json", ".txt": "terminal"}
+"""The format that a file is written in where none is asked for, by the ending of its name."""
+CI_FORMATS = ("github", "junit", "sarif")
+"""What programs of continuous integration read; only a diagnosis has these forms."""
 
 
 class Number(click.types.FloatParamType):
@@ -45,15 +49,20 @@ def finite(context: click.Context, option: click.Parameter, value: Any) -> Any:
     return value
 
 
-def output_options(command: Any) -> Any:
+def output_options(command: Any, forms: Sequence[str] = FORMATS) -> Any:
     for option in (
-        click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", show_default=True),
+        click.option("--format", "form", type=click.Choice(forms), default="terminal", show_default=True),
         click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file."),
         click.option("--force", is_flag=True, help="Let -o replace an existing file."),
         click.option("--fail-on", type=click.Choice(SEVERITIES), help="Exit 1 at findings of this severity or worse."),
     ):
         command = option(command)
     return command
+
+
+def report_options(command: Any) -> Any:
+    """Those of a command that delivers a diagnosis, which also continuous integration can read."""
+    return output_options(command, (*FORMATS, *CI_FORMATS))
 
 
 def run_options(command: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlclinic.cli.options import SEVERITIES
+from rlclinic.cli.options import CI_FORMATS, ENDINGS, SEVERITIES
 from rlclinic.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -31,6 +31,23 @@ def busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextMana
     )
 
 
+def settled(form: str, output: Path | None) -> str:
+    """The format to write: as asked with ``--format``, else by the ending of the file, else ``form``.
+
+    Raises BadRequest for a page that would go to a terminal: nobody can read it there.
+    """
+    from click.core import ParameterSource
+
+    context = click.get_current_context(silent=True)
+    asked = context is not None and context.get_parameter_source("form") is not ParameterSource.DEFAULT
+    if output is not None and not asked:
+        form = ENDINGS.get(output.suffix.lower(), form)
+    to_terminal = (output is None or str(output) == "-") and sys.stdout is not None and sys.stdout.isatty()
+    if form == "html" and to_terminal:
+        raise BadRequest("a file for the page", "--format html on a terminal", hint="-o report.html")
+    return form
+
+
 def deliver(
     diagnosis: Diagnosis,
     form: str,
@@ -43,9 +60,14 @@ def deliver(
     """Print or write the report, then leave with the exit code that ``--fail-on`` asks for."""
     from rlclinic.report import render
 
-    text = render(diagnosis, form, samples=samples, **drawing(form, output))
     read_from = [Path(source.path) for source in diagnosis.run.sources]
-    write_out(text, output, force, [*inputs, *read_from])
+    if form in CI_FORMATS:
+        from rlclinic.cli.integrating import hand_over
+
+        hand_over(diagnosis, form, output, force, fail_on, [*inputs, *read_from], samples)
+    else:
+        text = render(diagnosis, form, samples=samples, **drawing(form, output))
+        write_out(text, output, force, [*inputs, *read_from])
     if fail_on is None:
         return
     level = SEVERITIES.index(fail_on) + 1

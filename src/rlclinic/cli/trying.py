@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from rlclinic.cli.options import output_options
-from rlclinic.cli.output import deliver, write_out
+from rlclinic.cli.options import report_options
+from rlclinic.cli.output import deliver, settled, write_out
 from rlclinic.errors import BadRequest
 
 
@@ -16,7 +16,7 @@ from rlclinic.errors import BadRequest
 @click.option("--list", "listing", is_flag=True, help="List the scenarios.")
 @click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
-@output_options
+@report_options
 def demo(
     scenario: str | None,
     listing: bool,
@@ -36,6 +36,7 @@ def demo(
     if listing:
         click.echo(scenario_list())
         return
+    form = settled(form, output)
     if scenario is None:
         from rlclinic.readers import read
 

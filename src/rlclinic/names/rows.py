@@ -66,6 +66,26 @@ class Turn:
     like: str = ""
 
 
+MOVES = (
+    "rises",
+    "falls",
+    "back",
+    "rising",
+    "not_rising",
+    "not_falling",
+    "slower",
+    "calmer",
+    "finite",
+    "logged",
+    "open",
+)
+"""How a metric should move after a remedy: its level above or below the one before (``rises``, ``falls``) or back where it
+began (``back``); its course upwards (``rising``), no longer upwards or downwards, or ``slower``; fewer outliers
+(``calmer``); all values ``finite``; ``logged`` at all; ``open`` where its values settle nothing."""
+BOUNDS = ("above", "below")
+"""Keys of a movement that ends within bounds, in place of a word of ``MOVES``."""
+
+
 @dataclass(frozen=True)
 class Remedy:
     """One remedy; ``set``, ``writes``, ``note`` and ``unavailable`` are one framework's own where it differs.
@@ -80,6 +100,8 @@ class Remedy:
     restores: tuple[str, ...] = ()
     """Settings to put back to a value that the finding itself knows."""
     expect: Mapping[str, str] = field(default_factory=dict)
+    moves: Mapping[str, str | Mapping[str, float]] = field(default_factory=dict)
+    """``expect`` for a program: metric by metric a word of ``MOVES``, or bounds (``BOUNDS``)."""
     within: int | None = None
     risk: str = ""
     confirm: str = ""

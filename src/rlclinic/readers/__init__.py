@@ -23,6 +23,7 @@ from rlclinic.readers.config import read_config
 from rlclinic.readers.kinship import Held
 from rlclinic.readers.log import Log
 from rlclinic.readers.opening import Opening, opened, standard_input
+from rlclinic.readers.past import histories, is_record
 from rlclinic.readers.timeline import on_key, timeline
 from rlclinic.readers.tokens import admitting
 from rlclinic.readers.translate import Translated, translate
@@ -48,6 +49,7 @@ def read(
     answer_columns: Mapping[str, str] | None = None,
     wanted: Callable[[Answer], bool] | None = None,
     show: bool = False,
+    history: Sequence[str | Path] = (),
 ) -> Run:
     """The run held by ``sources``: files, one directory, or ``-`` for ``stdin`` (or the process's standard input).
 
@@ -55,15 +57,17 @@ def read(
     ``run`` names one of several runs in a source; ``names`` is a file of the user's own names (docs/own_names.md);
     ``rollouts`` are files or folders of saved answers, read in place of those found beside the log, ``answer_columns`` what
     the columns of the user's own form mean (``{"completion": "my_text"}``); ``wanted`` says whose words are kept beside the
-    usual sample of them. With ``show`` the answers are what is wanted, and it is an error that none can be read.
+    usual sample of them. With ``show`` the answers are what is wanted, and it is an error that none can be read. ``history``
+    are records of earlier looks (``rlclinic record``) to be read beside the one that lies with the log.
     Raises CannotRead when no source holds a run, UnknownName for an unknown framework, BadRequest for an ``eval_key`` that
     is not in the log, and for ``names`` what ``read_names`` raises.
     """
     own = None if names is None else read_names(names)
+    sources, history = _apart_from_records(sources, history)
     with np.errstate(all="ignore"), nullcontext() if own is None else admitting(own.fits):
         try:
             told = _understanding(
-                sources, framework, config, eval_key, stdin, run, own, rollouts, answer_columns, wanted
+                sources, framework, config, eval_key, stdin, run, own, rollouts, answer_columns, wanted, history
             )
         except CannotRead as problem:
             plain = all(Path(one).is_file() for one in sources)
@@ -73,6 +77,21 @@ def read(
         if not told[0].rollouts and (answer_columns or (show and not told[0].columns)):
             _refuse(sources, answer_columns)
         return told[0]
+
+
+def _apart_from_records(
+    sources: Sequence[str | Path], history: Sequence[str | Path]
+) -> tuple[Sequence[str | Path], Sequence[str | Path]]:
+    """The sources without records of earlier looks, and these beside the others that were given.
+
+    Raises CannotRead where no other source is left.
+    """
+    records = [one for one in sources if is_record(one)]
+    logs = [one for one in sources if one not in records]
+    if records and not logs:
+        found = f"{records[0]}: a record of earlier looks, no log"
+        raise CannotRead("a log", found, hint=f"rlclinic diagnose LOGFILE --history {shlex.quote(str(records[0]))}")
+    return logs, [*history, *records]
 
 
 def _refuse(sources: Sequence[str | Path], columns: Mapping[str, str] | None) -> None:
@@ -102,6 +121,7 @@ def _understanding(
     rollouts: Sequence[str | Path] = (),
     answer_columns: Mapping[str, str] | None = None,
     wanted: Callable[[Answer], bool] | None = None,
+    history: Sequence[str | Path] = (),
 ) -> tuple[Run, list[Held], list[Translated], Mapping[str, object]]:
     """The run, the logs it was made from, these translated, and the settings found beside them."""
     step = "" if own is None else own.step
@@ -146,7 +166,9 @@ def _understanding(
             evaluations=Path(_setting("trainer.validation_data_dir", settings, logs) or "").name,
         )
         whole = _with_answers(whole, paths, answer_columns, found.shown, wanted, told, bool(given), top, run)
-        whole = replace(whole, warnings=(*whole.warnings, *passed))
+        at = [one.log.path for one in held]
+        past, unread = histories(at, [*sources, *(table.source for table in whole.rollouts)], history)
+        whole = replace(whole, history=past, warnings=(*whole.warnings, *passed, *unread))
     return whole, held, translated, settings
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from rlclinic.history import FILE
 from rlclinic.model import Checkpoint
 from rlclinic.readers.config import config_from_text
 
@@ -46,7 +47,7 @@ _ASIDE = frozenset(
     {"requirements.txt", "label.json", "package.json", "tokenizer.json", "readme.md", "dataset_info.json", "vocab.json",
      "latest_checkpointed_iteration.txt", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
      "preprocessor_config.json", "adapter_config.json", "model.safetensors.index.json", "license.txt", "merges.txt",
-     "chat_template.json", "trainer_config.json", "conda-environment.yaml", "diff.patch"}
+     "chat_template.json", "trainer_config.json", "conda-environment.yaml", "diff.patch", FILE}
 )  # fmt: skip
 _TEXT = frozenset({"", ".txt", ".json", ".ndjson", ".log", ".out", ".err", ".text", ".dat"})
 _PACKED = (".gz", ".zst", ".bz2", ".xz")

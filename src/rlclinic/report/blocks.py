@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from rlclinic.healthy import Band
 from rlclinic.model import Column, Floats, Forecast, Onset
 
 Tone: TypeAlias = Literal["plain", "dim", "healthy", "info", "warning", "critical", "undecided"]
@@ -33,6 +34,12 @@ class Heading:
     label: str = ""
     aside: str = ""
     tone: Tone = "plain"
+    plainly: str = ""
+    """What the text, a name, means in plain words; shown on pages only."""
+    number: int = 0
+    """Of a finding, by which pages link to it; 0 for what nothing links to."""
+    under: bool = False
+    """A consequence of a finding above it: pages draw it less loudly."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,8 @@ class Marks:
     seams: tuple[float, ...] = ()
     back: float | None = None
     """Where to go on from."""
+    band: Band | None = None
+    """Behind the curve: where runs that the user calls healthy stayed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +177,29 @@ class Passage:
     lines: tuple[str, ...]
     aside: str = ""
     tone: Tone = "plain"
+    marked: tuple[str, ...] = ()
+    """Words in the lines that pages highlight, in any case."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """References as (name, what is claimed, address); the addresses are our own, never a log's. On pages only."""
+
+    items: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """Blocks behind one line, which a click unfolds and print shows; on pages only."""
+
+    title: str
+    blocks: tuple[Block, ...]
 
 
 Block: TypeAlias = (
     Heading | Paragraph | KeyNumbers | Table | Curve | Overlay | Chain | Shares | Change | Note | Bullets | Passage
-)
+    | Sources | Folded
+)  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------- words

@@ -26,6 +26,8 @@ from rlclinic.model import (
     Run,
     Scalar,
 )
+from rlclinic.report.baselined import BaselineForm, to_form
+from rlclinic.report.history import PastForm, to_forms
 
 SCHEMA: Final = "rlclinic.diagnosis/1"
 WORDS = 4_000
@@ -254,7 +256,7 @@ class NoteForm(TypedDict):
     says: str
 
 
-class DiagnosisForm(TypedDict):
+class _WholeForm(TypedDict):
     schema: Literal["rlclinic.diagnosis/1"]
     rlclinic: str
     run: RunForm
@@ -263,6 +265,14 @@ class DiagnosisForm(TypedDict):
     checks: list[CheckForm]
     notes: list[NoteForm]
     to_log: list[str]
+
+
+class DiagnosisForm(_WholeForm, total=False):
+    """``history`` is there only where a record of earlier looks was read (rlclinic record), oldest first; ``baseline`` only
+    where the run was judged by one (diagnose --baseline)."""
+
+    history: list[PastForm]
+    baseline: BaselineForm
 
 
 # ---------------------------------------------------------------------------------------------------- filling
@@ -275,18 +285,23 @@ def to_dict(diagnosis: Diagnosis, samples: int = 0) -> DiagnosisForm:
     saved answers.
     """
     verdict = diagnosis.verdict
-    return {
+    form: DiagnosisForm = {
         "schema": SCHEMA,
         "rlclinic": __version__,
         "run": _run(diagnosis.run),
         "verdict": {"severity": verdict.severity, "primary": verdict.primary, "says": verdict.says},
         "findings": [
-            form for finding in diagnosis.findings if (form := _finding(finding, diagnosis.run, samples)) is not None
+            told for finding in diagnosis.findings if (told := _finding(finding, diagnosis.run, samples)) is not None
         ],
         "checks": [_check(examination) for examination in diagnosis.checks],
         "notes": [{"id": note.id, "says": note.says} for note in diagnosis.notes],
         "to_log": list(diagnosis.to_log),
     }
+    if diagnosis.run.history:
+        form["history"] = to_forms(diagnosis.run)
+    if diagnosis.baseline is not None:
+        form["baseline"] = to_form(diagnosis.baseline)
+    return form
 
 
 def to_json(diagnosis: Diagnosis, samples: int = 0) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,13 +32,19 @@ _HOLE = 3.0
 
 
 def draw(
-    column: Column, width: int, *, height: int = 1, span: tuple[float, float] | None = None, ascii: bool = False
+    column: Column,
+    width: int,
+    *,
+    height: int = 1,
+    span: tuple[float, float] | None = None,
+    ascii: bool = False,
+    limits: tuple[float, float] | None = None,
 ) -> tuple[str, ...]:
     """``height`` lines of ``width`` characters, top line first.
 
     ``span`` is the range of trainer steps that the width stands for (default: the column's own); curves drawn with one
     span line up. Missing steps stay blank, a cell that holds only NaN or infinities shows ``NONFINITE``. One line has
-    the robust ``scale`` and marks what lies beyond it; more lines have the full range.
+    the robust ``scale`` and marks what lies beyond it; more lines have the full range, or with ``limits`` that range.
     """
     if width < 1 or height < 1 or not len(column):
         return (" " * max(width, 0),) * max(height, 1)
@@ -44,14 +52,14 @@ def draw(
     per_cell = 1 if ascii else 2
     at, values = _on_grid(column.steps, column.values, low, high, width * per_cell)
     least, most = _extremes(at, values, width * per_cell)
-    limits = scale(column)[:2] if height == 1 else None
-    bottom, top = _levels(least, most, height * 4, limits)
+    robust = scale(column)[:2] if height == 1 and limits is None else None
+    bottom, top = _levels(least, most, height * 4, limits or robust)
     rows = _ascii_rows(bottom, top, height) if ascii else _braille_rows(bottom, top, height)
-    if limits is not None:
+    if robust is not None:
         inside = column.finite
         inside = inside.since(low).upto(high)
         cells = _positions(inside.steps, low, high, width * per_cell) // per_cell
-        for sign, beyond in zip(BEYOND, (inside.values > limits[1], inside.values < limits[0]), strict=True):
+        for sign, beyond in zip(BEYOND, (inside.values > robust[1], inside.values < robust[0]), strict=True):
             for cell in np.unique(cells[beyond]).tolist():
                 rows[0][cell] = sign
     return _with_nonfinite(rows, bottom, at[~np.isfinite(values)] // per_cell, per_cell, ascii)
@@ -92,6 +100,17 @@ def panel(
     rows = draw(column, width, height=PANEL, span=span, ascii=ascii)
     labels = (ends[1], *[""] * (PANEL - 2), ends[0])
     return [*zip(labels, rows, strict=True), ("", axis(span, width, mark))]
+
+
+def overlay(
+    columns: Sequence[Column], width: int, *, span: tuple[float, float], mark: float | None = None, ascii: bool = False
+) -> tuple[list[tuple[str, ...]], tuple[float, float], str]:
+    """Several runs of one metric on one scale: two lines for each, the (lowest, highest) value of that scale, which is
+    ``scale`` over all of them, and the axis below."""
+    limits = [scale(column)[:2] for column in columns if len(column.finite)]
+    low, high = min((v[0] for v in limits), default=0.0), max((v[1] for v in limits), default=0.0)
+    drawn = [draw(column, width, height=2, span=span, ascii=ascii, limits=(low, high)) for column in columns]
+    return drawn, (low, high), axis(span, width, mark)
 
 
 def axis(span: tuple[float, float], width: int, mark: float | None = None) -> str:

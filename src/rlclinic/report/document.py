@@ -8,13 +8,14 @@ from dataclasses import replace
 from itertools import takewhile
 
 from rlclinic.model import ROLLOUTS, Column, Diagnosis, Examination, Framework, Run, Severity, Source, Unrecognised
-from rlclinic.report import curves
+from rlclinic.report import baselined, curves
 from rlclinic.report.blocks import (
     KEY,
     Block,
     Bullets,
     Heading,
     KeyNumbers,
+    Marks,
     Note,
     Paragraph,
     Table,
@@ -27,6 +28,7 @@ from rlclinic.report.blocks import (
     tone,
 )
 from rlclinic.report.findings import change_of, changes, findings, goes_on, since
+from rlclinic.report.history import history
 from rlclinic.report.series import curve, ends, span, spelled, title_of
 from rlclinic.rollouts import Rollouts
 
@@ -66,7 +68,7 @@ _BLIND = 6
 _FEW = 4
 _LINE = 78
 _FILES = 2
-_ABOUT = 20
+ABOUT = 20
 _ANSWER = 800
 """Characters of the verdict: its check's title, a whole finding and what it explains."""
 
@@ -76,10 +78,12 @@ def document(diagnosis: Diagnosis, samples: int = 0) -> list[Block]:
 
     Words of saved answers are in it only where ``samples`` of them are asked for each finding; they are masked.
     """
-    verdict, run = diagnosis.verdict.severity, diagnosis.run
-    healthy = verdict == "healthy" and not diagnosis.findings
-    brief = healthy or verdict == "undecided" or run.short or run.excerpt
-    blocks: list[Block] = [*_verdict(diagnosis), *_head(run), *_vitals(diagnosis), *findings(diagnosis, samples)]
+    word, run = diagnosis.verdict.severity, diagnosis.run
+    healthy = word == "healthy" and not diagnosis.findings
+    brief = healthy or word == "undecided" or run.short or run.excerpt
+    blocks: list[Block] = [*verdict(diagnosis), *_head(run), *vitals(diagnosis), *findings(diagnosis, samples)]
+    blocks += baselined.baseline(diagnosis)
+    blocks += history(run)
     if diagnosis.notes:
         blocks.append(Heading("Normal here", 2))
         said = [plain(note.says) for note in diagnosis.notes]
@@ -88,7 +92,7 @@ def document(diagnosis: Diagnosis, samples: int = 0) -> list[Block]:
         blocks.append(Heading("What to log", 2, aside="so that more can be judged next time"))
         blocks.append(Bullets(bounded(diagnosis.to_log)))
     blocks += [] if brief else _checks(diagnosis)
-    return blocks + _about_the_log(diagnosis, brief, _HEALTHY if healthy else _ABOUT) + _broken(diagnosis)
+    return blocks + about_the_log(diagnosis, brief, _HEALTHY if healthy else ABOUT) + broken(diagnosis)
 
 
 def _opening(says: str) -> str:
@@ -99,7 +103,7 @@ def _opening(says: str) -> str:
 # --------------------------------------------------------------------------------------------- verdict, head
 
 
-def _verdict(diagnosis: Diagnosis) -> list[Block]:
+def verdict(diagnosis: Diagnosis) -> list[Block]:
     verdict, run = diagnosis.verdict, diagnosis.run
     primary = next((f for f in diagnosis.findings if f.check == verdict.primary), None)
     trial = primary is not None and primary.status == "preview" and (primary.severity or 0) >= Severity.WARNING
@@ -116,6 +120,7 @@ def _verdict(diagnosis: Diagnosis) -> list[Block]:
             pairs.append(("go on from", go_on))
     if run.ending:
         pairs.append(("ended by", plain(run.ending, 200)))
+    pairs += baselined.in_short(diagnosis)
     if pairs:
         blocks.append(KeyNumbers(tuple(pairs)))
     return blocks
@@ -153,7 +158,8 @@ def _fact(key: str, value: str) -> str:
     return f"{plain(key, 24).replace('_', ' ')} {value}"
 
 
-def _head(run: Run) -> list[Block]:
+def head_lines(run: Run) -> tuple[Heading, list[str], list[str], list[str]]:
+    """The name of the run; what trained it, how much there is of it, what was trained."""
     trainer = [_framework(run.framework)] if run.framework is not None else ["trainer not recognised"]
     trainer += [plain(run.algorithm, 40)] if run.algorithm else []
     nothing = "no known metric" if run.unrecognised else "no training step"
@@ -166,8 +172,12 @@ def _head(run: Run) -> list[Block]:
     setup = [] if model is None else [plain(model, 60)]
     setup += [f"group size {number(group)}"] if group is not None else []
     setup += [_fact(key, value) for key, value in list(facts.items())[:4]]
-    title = Heading(plain(run.name, KEY), 1, label="rlclinic")
-    lines = [*_packed([*trainer, *size, *setup]), *_sources(run)]
+    return Heading(plain(run.name, KEY), 1, label="rlclinic"), trainer, size, setup
+
+
+def _head(run: Run) -> list[Block]:
+    title, trainer, size, setup = head_lines(run)
+    lines = [*_packed([*trainer, *size, *setup]), *sources(run)]
     return [title, *(Paragraph(line, tone="dim") for line in lines)]
 
 
@@ -183,7 +193,7 @@ def _packed(items: Sequence[str]) -> list[str]:
     return lines
 
 
-def _sources(run: Run) -> list[str]:
+def sources(run: Run) -> list[str]:
     """What was read, and what of the run lies beside it; a folder that all files share is named once."""
     logs = [s for s in run.sources if s.role == "metrics"]
     folder = _folder([s.path for s in logs])
@@ -232,7 +242,7 @@ def _named(sources: Sequence[Source]) -> list[str]:
 # ---------------------------------------------------------------------------------------------------- vitals
 
 
-def _vitals(diagnosis: Diagnosis) -> list[Block]:
+def vitals(diagnosis: Diagnosis, *, page: bool = False) -> list[Block]:
     run = diagnosis.run
     present, absent = [], []
     for choices in VITALS:
@@ -244,16 +254,21 @@ def _vitals(diagnosis: Diagnosis) -> list[Block]:
     drawn = []
     for metric in present:
         speaking = [i for i, f in enumerate(diagnosis.findings, 1) if metric in f.metrics]
-        severities = [s for i in speaking if (s := diagnosis.findings[i - 1].severity) is not None]
-        flag = f"[{','.join(str(i) for i in speaking[:3])}]" if speaking else "[!]" if run[metric].nonfinite else ""
+        about = [f for f in diagnosis.findings if metric in (f.metrics[:3] if page else f.metrics)]
+        severities = [f.severity for f in about if f.severity is not None]
+        numbers = ",".join(str(i) for i in (speaking if page else speaking[:3]))
+        flag = f"[{numbers}]" if speaking else "[!]" if run[metric].nonfinite else ""
         found_in = _which_score(run) if metric == "eval.score" else _instead(run, run[metric])
-        one = curve(title_of(metric), run[metric], over, flag=flag, found_in=found_in, name=metric)
+        marks = Marks(band=baselined.band_of(diagnosis, metric))
+        one = curve(title_of(metric), run[metric], over, flag=flag, found_in=found_in, name=metric, marks=marks)
         drawn.append(replace(one, tone=tone(max(severities).label if severities else "plain")))
-    said = [] if run.short else ["medians of first and last tenth, range, course"]
-    said += ["^ v beyond the scale"] if any(c.course and curves.scale(c.column)[2] for c in drawn) else []
-    said += ["[1]: see finding 1"] if any(c.flag.strip("[!]") for c in drawn) else []
+    told = "medians of first and last tenth, range, course"
+    told = "median of the last tenth of the run, and of the first; numbers lead to findings" if page else told
+    said = [] if run.short else [told]
+    said += ["^ v beyond the scale"] if not page and any(c.course and curves.scale(c.column)[2] for c in drawn) else []
+    said += ["[1]: see finding 1"] if not page and any(c.flag.strip("[!]") for c in drawn) else []
     blocks: list[Block] = [Heading("Vitals", 2, aside="; ".join(said)), *drawn]
-    if run.components:
+    if run.components and not page:
         parts = [_part(plain(name, 32), part.mean) for name, part in list(run.components.items())[:8]]
         more = f", and {len(run.components) - 8} more" if len(run.components) > 8 else ""
         blocks.append(Paragraph(f"reward parts: {', '.join(parts)}{more}", tone="dim"))
@@ -289,7 +304,7 @@ def _which_score(run: Run) -> str:
 # ---------------------------------------------------------------------------------------- checks and the log
 
 
-def _needs(run: Run, examination: Examination) -> str:
+def lacking(run: Run, examination: Examination) -> str:
     """What a check lacks, in the log's own spelling where the framework is known."""
     thin = [metric for need in examination.missing for metric in need.split("|") if metric in run]
     says = plain(examination.says)
@@ -307,7 +322,7 @@ def _needs(run: Run, examination: Examination) -> str:
     return f"not logged: {', '.join(needs)}"
 
 
-def _outcomes(diagnosis: Diagnosis) -> tuple[list[str], list[Examination], list[Examination]]:
+def outcomes(diagnosis: Diagnosis) -> tuple[list[str], list[Examination], list[Examination]]:
     """Names of the checks that found nothing; the checks that could not look, and those that do not apply."""
     told = {f.check for f in diagnosis.findings}
     nothing = [plain(c.check, KEY) for c in diagnosis.checks if c.outcome == "examined" and c.check not in told]
@@ -315,7 +330,7 @@ def _outcomes(diagnosis: Diagnosis) -> tuple[list[str], list[Examination], list[
     return nothing, blind, [c for c in diagnosis.checks if c.outcome == "not_applicable"]
 
 
-def _grouped(rows: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def grouped(rows: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """(check, reason) as (reason, checks), in the order in which the reasons come up."""
     groups: dict[str, list[str]] = {}
     for check, reason in rows:
@@ -324,12 +339,12 @@ def _grouped(rows: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 
 def _checks(diagnosis: Diagnosis) -> list[Block]:
-    nothing, blind, unfit = _outcomes(diagnosis)
+    nothing, blind, unfit = outcomes(diagnosis)
     blocks: list[Block] = [Heading("Checks", 2)] if diagnosis.checks else []
     if nothing:
         blocks.append(Paragraph(f"{len(nothing)} found nothing: {', '.join(nothing)}"))
     if blind:
-        needs = _grouped([(plain(c.check, KEY), _needs(diagnosis.run, c)) for c in blind])
+        needs = grouped([(plain(c.check, KEY), lacking(diagnosis.run, c)) for c in blind])
         label = f"{len(blind)} could not look"
         blocks.append(Bullets(bounded((f"{checks} ({why})" for why, checks in needs), _BLIND), label=label))
     if unfit:
@@ -339,7 +354,7 @@ def _checks(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _checks_in_short(diagnosis: Diagnosis) -> list[str]:
-    nothing, blind, unfit = _outcomes(diagnosis)
+    nothing, blind, unfit = outcomes(diagnosis)
     if not (nothing or blind):
         return []
     parts = [f"{count(len(nothing), 'check')} found nothing"]
@@ -348,13 +363,13 @@ def _checks_in_short(diagnosis: Diagnosis) -> list[str]:
     return ["; ".join([*parts, *([f"{len(unfit)} do not apply"] if unfit else [])])]
 
 
-def _broken(diagnosis: Diagnosis) -> list[Block]:
+def broken(diagnosis: Diagnosis) -> list[Block]:
     """Checks that failed are faults of ours and never pass for silence."""
     rows = [(plain(c.check, KEY), plain(c.says) or "no message") for c in diagnosis.checks if c.outcome == "failed"]
     return [Heading("Broken checks", 2), Table((f"{len(rows)} broke", "please report"), tuple(rows))] if rows else []
 
 
-def _about_the_log(diagnosis: Diagnosis, brief: bool, most: int) -> list[Block]:
+def about_the_log(diagnosis: Diagnosis, brief: bool, most: int) -> list[Block]:
     run = diagnosis.run
     lines = [_undecided(u.key, u.meanings, u.decided_by) for u in run.undecided]
     left_out = [plain(w.says) for w in run.warnings if w.code in _LEFT]

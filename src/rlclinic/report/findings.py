@@ -11,17 +11,22 @@ import numpy as np
 from rlclinic.answers.shown import hung
 from rlclinic.model import SAVED, Column, Diagnosis, Finding, Onset, Prescription, Reference, Run, Scalar, Severity
 from rlclinic.model import Change as Setting
+from rlclinic.report.baselined import band_of, judged_by
 from rlclinic.report.blocks import (
     KEY,
     LIST,
     Block,
     Bullets,
+    Chain,
     Change,
+    Curve,
+    Folded,
     Heading,
     KeyNumbers,
     Marks,
     Note,
     Paragraph,
+    Sources,
     bounded,
     count,
     number,
@@ -59,21 +64,25 @@ _NO_CHANCE = 0.05
 # Ours, chosen by reading reports.
 _SETTLED_BY = 3
 _SOURCE = 76
+_CURVES = 4
+_CURVES_ASIDE = 2
+_NUMBERS = 40
 
 
-def findings(diagnosis: Diagnosis, samples: int = 0) -> list[Block]:
+def findings(diagnosis: Diagnosis, samples: int = 0, *, page: bool = False) -> list[Block]:
     """Every finding in the order of the diagnosis with at most ``samples`` saved answers each, then the sources of those
-    told in full, once."""
+    told in full, once. A ``page`` has room: every metric of a finding as a curve, its evidence and sources folded, and how
+    the findings hang together as a drawing above."""
     if not diagnosis.findings:
         return []
-    telling = _Telling(diagnosis)
-    blocks: list[Block] = [Heading("Findings", 2)]
+    telling = _OnPage(diagnosis) if page else _Telling(diagnosis)
+    blocks: list[Block] = [*(telling.chain() if page else []), Heading("Findings", 2)]
     for order in range(1, len(diagnosis.findings) + 1):
         blocks += telling.finding(order)
         blocks += _examples(diagnosis.run, diagnosis.findings[order - 1], samples)
     if not samples and any(finding.samples for finding in diagnosis.findings):
         blocks.append(Paragraph(_UNSHOWN, tone="dim"))
-    if telling.sources:
+    if telling.sources and not page:
         listed = bounded(_source(r) for r in telling.sources.values())
         blocks += [Heading("Sources", 2), Bullets(listed)]
     return blocks
@@ -106,9 +115,14 @@ class _Telling:
                 label=f"{order}. {word.upper()}",
                 aside=_TIERS[finding.tier] + (", preview" if finding.status == "preview" else ""),
                 tone=tone(word),
+                plainly=plainly(finding),
+                number=order,
+                under=bool(finding.because_of),
             ),
             Paragraph(plain(finding.says)),
         ]
+        if limits := judged_by(self.diagnosis, finding):
+            head.append(KeyNumbers(tuple(limits)))
         if finding.because_of:
             return head + self.consequence(order, finding)
         loud = (finding.severity or 0) >= Severity.WARNING or finding.check == self.diagnosis.verdict.primary
@@ -178,18 +192,19 @@ class _Telling:
         near = [c for c in finding.because_of if c not in behind] or list(finding.because_of)
         return sorted(near, key=lambda c: (self.place.get(c, len(self.place) + 1), c))
 
-    def curve(self, finding: Finding, columns: Sequence[tuple[str, Column]]) -> list[Block]:
+    def curve(self, finding: Finding, columns: Sequence[tuple[str, Column]]) -> list[Curve]:
         if not columns or self.run.short or finding.severity is None:
             return []
         title, column = columns[0]
         mark = None if finding.onset is None else whole(self.run, finding.onset)
+        name = next((m for m in finding.metrics if self.run.get(m) is column), "")
         marks = Marks(
             forecast=finding.forecast,
             checkpoints=tuple(saved.step for saved in self.run.checkpoints),
             seams=tuple(self.run.seams),
-            back=None if finding.rollback is None else finding.rollback.step,
+            back=_back(self.run, finding),
+            band=band_of(self.diagnosis, name),
         )
-        name = next((m for m in finding.metrics if self.run.get(m) is column), "")
         over = span(self.run, column)
         drawn = curve(seen(column, title), column, over, mark=mark, large=True, name=name, marks=marks)
         return [replace(drawn, tone=tone(finding.severity.label))] if drawn.first and drawn.course else []
@@ -228,8 +243,100 @@ class _Telling:
         not_here = [f"{plain(r.says)}: {plain(r.note)}" for r in finding.prescriptions if not r.applies]
         return [*blocks, *([Bullets(bounded(not_here), label="not here")] if full and not_here else [])]
 
+    def chain(self) -> list[Block]:
+        """Which finding follows from which, where there are several."""
+        every = self.diagnosis.findings
+        arrows = [(self.place[c], self.place[f.check]) for f in every for c in self.nearest(f) if c in self.place]
+        if not arrows:
+            return []
+        nodes = [
+            (order, plain(f.check, KEY), tone("" if f.severity is None else f.severity.label))
+            for order, f in enumerate(every, 1)
+        ]
+        return [Heading("How it hangs together", 2), Chain(tuple(nodes), tuple(arrows))]
+
+
+class _OnPage(_Telling):
+    """The same with room beside it: more curves, and what not everybody reads folded instead of left out."""
+
+    def root(self, order: int, finding: Finding) -> list[Block]:
+        pairs = [("since", since(self.run, finding.onset))] if finding.onset is not None else []
+        pairs += [("forecast", plain(finding.forecast.says))] if finding.forecast is not None else []
+        if finding.leads_to:
+            places = ", ".join(str(self.place[c]) if c in self.place else plain(c, KEY) for c in finding.leads_to)
+            pairs.append(("leads to", f"{_in_order(places)}: {_CONSISTENT}"))
+        rivals = [self.named(c) for c in finding.rivals if c in self.place]
+        pairs += [("or", f"{', '.join(rivals)} would explain the same")] if rivals else []
+        pairs += [("cost", plain(finding.cost.says))] if finding.cost is not None else []
+        if finding.check == self.diagnosis.verdict.primary and (go_on := goes_on(finding)) is not None:
+            pairs.append(("go on from", go_on))
+        blocks: list[Block] = [KeyNumbers(tuple(pairs))] if pairs else []
+        blocks += self.curves(finding, _CURVES)
+        blocks += self.remedies(order, finding, full=True)
+        if finding.no_help:
+            blocks.append(Bullets(bounded(map(plain, finding.no_help)), label="no help"))
+        if finding.would_decide:
+            items = bounded((spelled(w, self.run.framework) for w in finding.would_decide), _SETTLED_BY)
+            blocks.append(Bullets(items, label="to settle"))
+        return blocks + self.evidence(finding)
+
+    def aside(self, order: int, finding: Finding) -> list[Block]:
+        return [*super().aside(order, finding), *self.curves(finding, _CURVES_ASIDE), *self.evidence(finding)]
+
+    def consequence(self, order: int, finding: Finding) -> list[Block]:
+        """In a few lines, with its first curve; the rest is folded."""
+        curves = self.curves(finding, _CURVES_ASIDE)
+        inside = [*curves, *(block for one in self.evidence(finding) for block in one.blocks)]
+        told: list[Block] = [replace(block, large=False) for block in curves[:1]]
+        title = "Curves and evidence" if curves else "Evidence"
+        return [*told, *super().consequence(order, finding), *([Folded(title, tuple(inside))] if inside else [])]
+
+    def named(self, check: str) -> str:
+        """A check with its number in the report, by which it can be found."""
+        return f"{plain(check, KEY)} ({self.place[check]})" if check in self.place else plain(check, KEY)
+
+    def curves(self, finding: Finding, most: int) -> list[Curve]:
+        """The metrics that a finding speaks of, as far as there is a course to see."""
+        parts = [(plain(name, 48), part.mean) for name, part in self.run.components.items()]
+        drawn: list[Curve] = []
+        told = [metric for metric in ("eval.score",) if title_of(metric) in finding.says]
+        named = dict.fromkeys((*finding.metrics, *told))
+        for metric in sorted(named, key=lambda m: m not in finding.metrics[:1] and title_of(m) not in finding.says):
+            seen_in = parts if metric == "reward.component.mean" else _columns(self.run, [metric])
+            for title_and_column in seen_in:
+                drawn += self.curve(finding, [title_and_column])
+        return drawn[:most]
+
+    def evidence(self, finding: Finding) -> list[Folded]:
+        """What is known behind a finding, folded: how it was shown, its numbers, the traps of its keys, its sources."""
+        pairs = [("shown by", text) for text in [_evidence(finding)] if text]
+        evidence = finding.evidence
+        if evidence is not None and evidence.of_chance and evidence.n is not None:
+            worth = f", worth {number(round(evidence.n_eff))} independent ones" if evidence.n_eff is not None else ""
+            corrected = (
+                f"; q = {number(evidence.q_value)} with all checks counted" if evidence.q_value is not None else ""
+            )
+            pairs.append(("points", f"{evidence.n}{worth}{corrected}"))
+        columns = _columns(self.run, finding.metrics)
+        pairs += [("seen in", "; ".join(seen(column, title) for title, column in columns[:LIST]))] if columns else []
+        shown = [f"{plain(n, 48).replace('_', ' ')} {number(v)}" for n, v in list(finding.numbers.items())[:_NUMBERS]]
+        pairs += [("numbers", ", ".join(shown))] if shown else []
+        inside: list[Block] = [KeyNumbers(tuple(pairs))] if pairs else []
+        for one in columns[:_CURVES]:
+            inside += self.trap([one])
+        if finding.references:
+            listed = finding.references[:LIST]
+            inside.append(Sources(tuple((plain(r.title or r.id), plain(r.claim), plain(r.link, 200)) for r in listed)))
+        title = "Evidence and sources" if finding.references else "Evidence"
+        return [Folded(title, tuple(inside))] if inside else []
+
 
 # --------------------------------------------------------------------------------------------------- wording
+
+
+def plainly(finding: Finding) -> str:
+    """What a finding is, in a few plain words."""
+    return plain(finding.title.partition(":")[0].rstrip(". "))
 
 
 def since(run: Run, onset: Onset) -> str:
@@ -252,6 +359,12 @@ def goes_on(finding: Finding) -> str | None:
     if finding.rollback is not None:
         return plain(finding.rollback.says.removeprefix("go on from "))
     return "the present checkpoint" if finding.resume == "here" else None
+
+
+def _back(run: Run, finding: Finding) -> float | None:
+    """The step of the saved state that a cured run goes on from, where one is known."""
+    named = finding.rollback.checkpoint if finding.rollback is not None else None
+    return next((s.step for s in run.checkpoints if named is not None and named in (s.path, f"step {s.step:g}")), None)
 
 
 def _in_order(places: str) -> str:

@@ -7,7 +7,20 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rlclinic.report import curves
-from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Passage, Table
+from rlclinic.report.blocks import (
+    Block,
+    Bullets,
+    Change,
+    Curve,
+    Heading,
+    KeyNumbers,
+    Note,
+    Overlay,
+    Paragraph,
+    Passage,
+    Table,
+    number,
+)
 
 # Characters that mark up wherever they stand; an underscore within a word does not.
 _SPECIAL = re.compile(r"[\\`*\[\]#|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -82,6 +95,8 @@ def _block(block: Block) -> str:
     if isinstance(block, Passage):
         aside = f" {text(block.aside)}" if block.aside else ""
         return f"**{text(block.label)}**{aside}\n\n{_fenced(block.lines)}"
+    if isinstance(block, Overlay):
+        return _overlay(block)
     return _panel(block) if isinstance(block, Curve) else ""
 
 
@@ -113,6 +128,24 @@ def _panel(block: Curve) -> str:
     wide = max(len(block.low), len(block.high))
     drawn = "\n".join(["```text", *(f"{label:>{wide}}  {drawn}".rstrip() for label, drawn in lines), "```"])
     return f"{text(block.title)}\n\n{drawn}"
+
+
+def _overlay(block: Overlay) -> str:
+    """The runs one below the other on one scale, which the title tells."""
+    mark = block.mark.step if block.mark else None
+    drawn, ends, axis = curves.overlay([column for _, column in block.lines], _PANEL, span=block.span, mark=mark)
+    names = [name.replace("`", "'") for name, _ in block.lines]
+    wide = max(map(len, names), default=0)
+    lines = [
+        f"{name if i == len(rows) - 1 else '':<{wide}}  {row}".rstrip()
+        for name, rows in zip(names, drawn, strict=True)
+        for i, row in enumerate(rows)
+    ]
+    by = "" if block.axis == "step" else f", by {block.axis}"
+    title = f"{block.title}, {number(ends[0])} to {number(ends[1])}{by}"
+    below = [text(remark) for remark in block.remarks]
+    picture = "\n".join(["```text", *lines, f"{'':<{wide}}  {axis}".rstrip(), "```"])
+    return "\n\n".join([text(title), picture, *below])
 
 
 def _vitals(block: Sequence[Curve]) -> str:

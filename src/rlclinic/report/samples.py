@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rlclinic import __version__
@@ -34,6 +35,8 @@ if TYPE_CHECKING:  # a report of a log without saved answers needs no search thr
     from rlclinic.gallery import Gallery, Shelf, Shown
 
 SCHEMA: Final = "rlclinic.rollouts/1"
+QUOTED = re.compile("“([^”]{2,200})”")
+"""The words of a candidate, which stand in it between these marks."""
 _PROMPT = 320
 _PROMPT_LINES = 5
 _PARTS = 8
@@ -147,8 +150,10 @@ def _shelf(shelf: Shelf, told: str | None) -> Iterator[Block]:
         yield Passage("prompt", excerpt(shelf.prompt, _PROMPT, _PROMPT_LINES))
     if shelf.truth is not None and (shelf.prompt is None or shelf.prompt != told):
         yield Passage("truth", excerpt(shelf.truth, _PROMPT, 3))
+    quoted = tuple(QUOTED.findall(shelf.title))
     for hung in shelf.answers:
-        yield from answer(hung, alone=not shelf.group)
+        for block in answer(hung, alone=not shelf.group):
+            yield replace(block, marked=quoted) if block.label == "answer" else block
     if shelf.left > 0:
         yield Paragraph(f"{count(shelf.left, 'more answer')} not shown (--samples N shows more)", tone="dim")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from rlclinic import names
-from rlclinic.errors import UnknownName
 from rlclinic.model import Column, Framework, Onset, Run
 from rlclinic.report.blocks import KEY, Curve, Marks, count, number, plain, step
 
@@ -15,18 +14,14 @@ _COURSE = 3
 
 def title_of(metric: str) -> str:
     """The plain name of a metric; a reward part, a log key or a setting is its own name."""
-    try:
-        return names.metric(metric).title
-    except UnknownName:
-        return plain(metric, KEY)
+    return names.metric(metric).title if metric in names.metrics() else plain(metric, KEY)
 
 
 def spelled(metric: str, framework: Framework | None) -> str:
     """A metric by its title and log key; any other words as they are."""
-    try:
-        title = names.metric(metric).title
-    except UnknownName:
+    if metric not in names.metrics():
         return plain(metric)
+    title = names.metric(metric).title
     key = None if framework is None else names.key_for(metric, framework)
     return f"{title} ({plain(key, KEY)})" if key and key != title else title
 

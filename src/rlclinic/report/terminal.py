@@ -11,7 +11,20 @@ from rich.console import Console
 from rich.text import Text
 
 from rlclinic.report import curves
-from rlclinic.report.blocks import Block, Bullets, Change, Curve, Heading, KeyNumbers, Note, Paragraph, Passage, Table
+from rlclinic.report.blocks import (
+    Block,
+    Bullets,
+    Change,
+    Curve,
+    Heading,
+    KeyNumbers,
+    Note,
+    Overlay,
+    Paragraph,
+    Passage,
+    Table,
+    number,
+)
 
 _STYLES = {
     "plain": "",
@@ -110,6 +123,8 @@ class _Drawing:
             yield from self.table(block)
         elif isinstance(block, Curve):
             yield from self.large(block)
+        elif isinstance(block, Overlay):
+            yield from self.overlay(block)
         elif isinstance(block, Change):
             yield from self.change(block)
         elif isinstance(block, Passage):
@@ -261,3 +276,26 @@ class _Drawing:
         *rows, axis = curves.panel(block.column, room, span=block.span, ends=ends, mark=mark, ascii=self.ascii)
         for (label, drawn), style in [*((row, _STYLES[block.tone]) for row in rows), (axis, "dim")]:
             yield Text(" " * self.indent).append(f"{label:>{scale}}  ", style="dim").append(drawn, style=style)
+
+    def overlay(self, block: Overlay) -> Iterator[Text]:
+        """The runs one below the other on one scale, which the title tells."""
+        names = [self.fit(name) for name, _ in block.lines]
+        wide = min(max(_LABEL - 2, *map(cell_len, names)), self.width // 4)
+        room = min(self.width - self.indent - wide - 2, _LARGE)
+        mark = block.mark.step if block.mark else None
+        columns = [column for _, column in block.lines]
+        drawn, ends, axis = curves.overlay(columns, room, span=block.span, mark=mark, ascii=self.ascii)
+        title = f"{block.title}, {number(ends[0])} to {number(ends[1])}" + (
+            "" if block.axis == "step" else f", by {block.axis}"
+        )
+        yield from self.labelled("", title, self.indent + wide + 2, 0, style="dim")
+        for name, rows in zip(names, drawn, strict=True):
+            label = Text(name)
+            label.truncate(wide, overflow="crop")
+            for i, row in enumerate(rows):
+                shown = label.plain if i == len(rows) - 1 else ""
+                pad = " " * (wide - cell_len(shown) + 2)
+                yield Text(" " * self.indent).append(shown + pad, style="dim").append(row, style=_STYLES[block.tone])
+        yield Text(" " * (self.indent + wide + 2)).append(axis, style="dim")
+        for remark in block.remarks:
+            yield from self.labelled("", remark, self.indent + wide + 2, 0, style="dim")

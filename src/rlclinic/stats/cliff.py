@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike
 
 from rlclinic.model import Floats, Onset
-from rlclinic.stats.curve import running_median, tidy
+from rlclinic.stats.curve import median_of, running_median, tidy
 from rlclinic.stats.evidence import spread
 
 LEAST = 3
@@ -61,9 +61,9 @@ def cliff(
         if after is None:
             continue
         rest = calm[after:]
-        level, low = float(np.median(window)), float(np.median(rest))
+        level, low = median_of(window), median_of(rest)
         noise = max(float(np.sqrt((_steady(window) ** 2 + _local(rest) ** 2) / 2)), 1e-9 * abs(level) + 1e-300)
-        near = float(np.median(rest[:BEFORE]))
+        near = median_of(rest[:BEFORE])
         found = Cliff(level, low, near, (level - low) / noise, Onset(float(x[i]), float(x[i - 1]), float(x[after])))
         if best is None or found.before - found.after > best.before - best.after:
             best = found
@@ -87,7 +87,7 @@ def apart(steps: ArrayLike, values: ArrayLike, *, falling: bool) -> Cliff | None
     clear = first.min() > last.max() if falling else first.max() < last.min()
     if not clear:
         return None
-    before, after = float(np.median(first)), float(np.median(last))
+    before, after = median_of(first), median_of(last)
     noise = max(_bends(y), 1e-9 * abs(before) + 1e-300)
     middle = 0.5 * (before + after)
     crossed = np.flatnonzero(y <= middle if falling else y >= middle)
@@ -116,9 +116,9 @@ def _steady(window: Floats) -> float:
 
 def _local(rest: Floats) -> float:
     """Row-to-row noise after the change, whose level may wander on: a robust spread of the differences."""
-    return float(np.median(np.abs(np.diff(rest)))) * 1.0484
+    return median_of(np.abs(np.diff(rest))) * 1.0484
 
 
 def _bends(values: Floats) -> float:
     """Row-to-row noise around whatever smooth course a short log takes: a robust spread of the second differences."""
-    return float(np.median(np.abs(np.diff(values, 2)))) * 1.4826 / 2.449489742783178 if len(values) > 2 else 0.0
+    return median_of(np.abs(np.diff(values, 2))) * 1.4826 / 2.449489742783178 if len(values) > 2 else 0.0

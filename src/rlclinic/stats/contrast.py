@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlclinic.stats.curve import median_of
 from rlclinic.stats.evidence import benjamini_hochberg
 
 Floats = NDArray[np.float64]
@@ -205,7 +206,7 @@ def course(counts: Floats, totals: Floats, least: float = 0.05) -> Course:
     steps = np.diff(share)
     scatter = float(np.square(steps - steps.mean()).mean()) / 2.0 * 2.0 / k
     # A take-over in one window is one large step, no scatter: the median keeps it out.
-    scatter = min(scatter, float(np.median(np.square(steps - np.median(steps)))) / 0.455 / k)
+    scatter = min(scatter, median_of(np.square(steps - median_of(steps))) / 0.455 / k)
     z = (last - first) / math.sqrt(max(chance, scatter, 1e-12))
     p = 0.5 * math.erfc(z / math.sqrt(2.0))
     rising = last - first >= least and p < 0.001 and share[-k:].mean() >= share.max() / 2.0

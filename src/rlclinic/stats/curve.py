@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -19,6 +20,8 @@ _FEWEST_HELD, _HELD = 8, 0.8
 """Repeats count as held values when there are at least 8 runs of equal values and 80 % of them are equally long (ours:
 runs of a saturated or two-valued metric differ in length)."""
 
+_SORTED = 800
+"""Longest series that is sorted whole for its median; a longer one is only parted (ours, for speed)."""
 _WIDEST_DIRECT = 31
 """Widest running median computed point by point; wider ones run over medians of 15 blocks (ours, for speed)."""
 
@@ -41,7 +44,7 @@ def tidy(steps: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats]:
     begins = np.flatnonzero(np.append(True, y[1:] != y[:-1])) if len(y) else np.empty(0, dtype=np.intp)
     if _FEWEST_HELD <= len(begins) <= len(y) // 2 + 1:
         lengths = np.diff(begins)
-        usual = float(np.median(lengths))
+        usual = median_of(lengths)
         if usual >= 2.0 and np.mean(lengths == usual) >= _HELD:
             x, y = x[begins], y[begins]
     return x, y
@@ -67,15 +70,15 @@ def standardise(values: Floats) -> tuple[Floats, float, float]:
     1e300 nor a unit of 1e-300 disturbs later arithmetic. ``scale`` is 0 for a constant series; |z| is cut at 1e9."""
     if not len(values):
         return values, 0.0, 0.0
-    centre = float(np.median(values * 0.5)) * 2.0
+    centre = median_of(values * 0.5) * 2.0
     with np.errstate(over="ignore"):
         z = values - centre
         np.clip(z, -1e308, 1e308, out=z)
         size = np.abs(z)
-        scale = float(np.median(size * 0.5)) * 2.0
+        scale = median_of(size * 0.5) * 2.0
         if scale == 0.0:
             moved = size[size > 0]
-            scale = float(np.median(moved * 0.5)) * 2.0 if len(moved) else 0.0
+            scale = median_of(moved * 0.5) * 2.0 if len(moved) else 0.0
         if scale == 0.0:
             return np.zeros(len(values)), centre, 0.0
         return np.clip(z / scale, -1e9, 1e9), centre, scale
@@ -89,6 +92,22 @@ def bin_edges(n: int, bins: int) -> NDArray[np.intp]:
 def bin_means(values: Floats, edges: NDArray[np.intp]) -> Floats:
     """(bins,) mean of the values between neighbouring edges."""
     return np.asarray(np.add.reduceat(values, edges[:-1]) / np.diff(edges))
+
+
+def median_of(values: Floats) -> float:
+    """Median of (n,) values exactly as ``np.median`` has it, at a tenth of its cost for short series; NaN when there are
+    none and when one is NaN."""
+    n = len(values)
+    half = n >> 1
+    if not n:
+        return math.nan
+    if n <= _SORTED:
+        ordered = np.sort(values)
+        top, high, low = float(ordered[-1]), float(ordered[half]), float(ordered[half - 1])
+    else:
+        ordered = np.partition(values, half)
+        top, high, low = float(ordered[half:].max()), float(ordered[half]), float(ordered[:half].max())
+    return math.nan if top != top else high if n & 1 else (low + high) / 2
 
 
 def running_median(values: Floats, width: int) -> Floats:
@@ -245,6 +264,19 @@ class Basis:
             self._roots[phi] = np.linalg.inv(np.linalg.cholesky(self.gram(phi)))
         return self._roots[phi]
 
+    @cached_property
+    def _stacks(self) -> dict[tuple[float, ...], Floats]:
+        return {}
+
+    def roots(self, phis: Floats) -> Floats:
+        """(len(phis), k, k) ``root`` of each, kept for a set of ``phis`` that is asked for again."""
+        if len(phis) == 1:
+            return self.root(float(phis[0]))[None]
+        key = tuple(phis.tolist())
+        if key not in self._stacks:
+            self._stacks[key] = np.linalg.inv(np.linalg.cholesky(np.array([self.gram(phi) for phi in key])))
+        return self._stacks[key]
+
     def of_steps(self, phi: float) -> Floats:
         """(n + 1, k) whitened unit step at each position times the orthonormal whitened columns."""
         k = self.q.shape[1]
@@ -273,7 +305,7 @@ class Basis:
         borders = q[0] * r[0] + q[-1] * r[-1]
         phi = phis[:, None]
         side = -phi * mixed - phi * phi * borders
-        fitted = [float(np.sum((self.root(float(p)) @ one) ** 2)) for p, one in zip(phis, side, strict=True)]
+        fitted = np.square(np.matmul(self.roots(phis), side[:, :, None])[:, :, 0]).sum(axis=1)
         return np.asarray(square - 2 * phis * lag + phis**2 * (square - ends) - fitted)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlclinic.model import Floats, Strength
-from rlclinic.stats.curve import running_median, standardise
+from rlclinic.stats.curve import median_of, running_median, standardise
 from rlclinic.stats.once import once
 
 MAD_TO_SD = 1.482602218505602
@@ -119,7 +119,7 @@ def scaled_mad(values: Floats) -> float:
     empty."""
     if not len(values):
         return 0.0
-    return MAD_TO_SD * float(np.median(np.abs(values - np.median(values))))
+    return MAD_TO_SD * median_of(np.abs(values - median_of(values)))
 
 
 def spread(values: Floats) -> float:
@@ -138,7 +138,7 @@ def hampel(values: Floats, *, half: int = 3, limit: float = 5.0) -> Floats:
         return values
     median = running_median(values, 2 * half + 1)
     distance = np.abs(values - median)
-    scale = MAD_TO_SD * float(np.median(distance))
+    scale = MAD_TO_SD * median_of(distance)
     return np.where(distance > limit * scale, median, values) if scale > 0.0 else values
 
 
@@ -161,7 +161,7 @@ def autocorrelation_time(residuals: Floats, *, fitted: int = 1) -> float:
     n = len(residuals)
     if n < 4:
         return 1.0
-    r = residuals - np.median(residuals)
+    r = residuals - median_of(residuals)
     scale = scaled_mad(r)
     if scale > 0.0:
         r = np.clip(r, -4.0 * scale, 4.0 * scale)

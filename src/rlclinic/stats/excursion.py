@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlclinic.model import Floats, Onset
-from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, running_median, standardise, tidy
+from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, median_of, running_median, standardise, tidy
 from rlclinic.stats.evidence import hampel, scaled_mad, student_tail
 from rlclinic.stats.once import once
 from rlclinic.stats.scan import (
@@ -136,8 +136,8 @@ def excursions(steps: ArrayLike, values: ArrayLike, most: int = 4) -> tuple[Excu
             Excursion(
                 onset=onset,
                 end=end,
-                before=2.0 * float(np.median(before * 0.5)) if len(before) else float(y[0]),
-                after=2.0 * float(np.median(after * 0.5)) if len(after) else float(y[-1]),
+                before=2.0 * median_of(before * 0.5) if len(before) else float(y[0]),
+                after=2.0 * median_of(after * 0.5) if len(after) else float(y[-1]),
                 peak=centre + scale * float(running_median(z, 3)[top]),
                 peak_step=float(first[top]),
                 height=scale * height,
@@ -227,7 +227,7 @@ def _is_back(rest: Floats, place: Place, lasting: list[Place]) -> bool:
         return False
     reach = max(guard, min(place.until - place.at, _LEAST_REACH))
     sides = rest[max(0, place.at - reach) : place.at], rest[place.until : place.until + reach]
-    return all(abs(float(np.median(side))) < _BACK * abs(place.height) for side in sides)
+    return all(abs(median_of(side)) < _BACK * abs(place.height) for side in sides)
 
 
 def _ends(up: Floats, found: _Found, first: Floats, last: Floats) -> tuple[Onset, Onset]:

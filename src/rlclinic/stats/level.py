@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlclinic.model import Floats
+from rlclinic.stats.curve import median_of
 from rlclinic.stats.evidence import effective_size, spread, student_tail
 
 _QUIET = np.errstate(over="ignore", invalid="ignore")
@@ -19,7 +20,7 @@ EARLY, LATE = 0.15, 0.25
 
 def middle(values: Floats) -> float:
     """Median of (n,) values, NaN when there are none; halved first, so that two values of 1e308 have one too."""
-    return 2.0 * float(np.median(values * 0.5)) if len(values) else float("nan")
+    return 2.0 * median_of(values * 0.5) if len(values) else float("nan")
 
 
 def early(values: Floats, share: float = EARLY, least: int = 3) -> float:

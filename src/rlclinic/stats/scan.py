@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlclinic.model import Floats
-from rlclinic.stats.curve import Basis, basis, whiten
+from rlclinic.stats.curve import Basis, basis, median_of, whiten
 from rlclinic.stats.evidence import lag_one, scaled_mad
 
 _COLUMNS = (2, 4, 6, 9, 13, 19, 28)
@@ -131,7 +131,8 @@ def race(z: Floats, columns: Sequence[int], finders: Sequence[Finder], events: S
         phi = _noise_phi(residual, k)
         rss = float(base.whitened_rss(residual, np.array([phi]))[0])
         smooth.append(_bic(rss, len(z), phi, base.q.shape[1] + 2))
-        found.append([candidate(base, residual, find) for find in finders])
+        start = places_of(base, residual, 0.0)
+        found.append([candidate(base, residual, find, start=start) for find in finders])
     fewest = min(smooth)
     kinds = ([c for c in kind if c is not None] for kind in zip(*found, strict=True))
     best = tuple(min(kind, key=lambda c: c.bic, default=None) for kind in kinds)
@@ -145,11 +146,13 @@ def race(z: Floats, columns: Sequence[int], finders: Sequence[Finder], events: S
     return Race(fewest, columns[smooth.index(fewest)], best, close, hint)
 
 
-def candidate(base: Basis, residual: Floats, find: Finder, phi: float | None = None) -> Candidate | None:
+def candidate(
+    base: Basis, residual: Floats, find: Finder, phi: float | None = None, start: Places | None = None
+) -> Candidate | None:
     """The best event beside one curve. The AR(1) coefficient is that of the residuals with the event removed, which
-    would otherwise pass for autocorrelation; ``phi``: that of a like fit, to start from."""
+    would otherwise pass for autocorrelation; ``phi``: that of a like fit, to start from; ``start``: the places at it."""
     n, k = base.q.shape
-    places = places_of(base, residual, phi or 0.0)
+    places = start or places_of(base, residual, phi or 0.0)
     place = find(places)
     rest = residual
     for _ in range(2 if phi is None else 1):
@@ -278,9 +281,9 @@ def visible(z: Floats, place: Place) -> bool:
     ones by a quarter of its height. A curve that a mostly constant series or a wild start has bent shows it alone."""
     at, until = place.at, place.until
     step = until == len(z)
-    inside = float(np.median(z[at : at + _NEXT] if step else z[at:until]))
+    inside = median_of(z[at : at + _NEXT] if step else z[at:until])
     sides = [z[max(0, at - _NEXT) : at]] if step else [z[max(0, at - _NEXT) : at], z[until : until + _NEXT]]
-    moved = min(math.copysign(1.0, place.height) * (inside - float(np.median(side))) for side in sides)
+    moved = min(math.copysign(1.0, place.height) * (inside - median_of(side)) for side in sides)
     return moved >= _SHOWN * abs(place.height)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rlclinic.model import Onset
-from rlclinic.stats.curve import running_median, standardise
+from rlclinic.stats.curve import median_of, running_median, standardise
 from rlclinic.stats.evidence import MAD_TO_SD, autocorrelation_time, hampel
 
 _SPIKE = 5.0
@@ -208,7 +208,7 @@ class _Stream(ABC, Generic[_Event]):
             self._centre += self._unit * float(kinds[counts.argmax()])
             self._unit = self._unit or abs(self._centre) or 1.0
         else:
-            distance = float(np.median(np.abs(z - running_median(z, 7))))
+            distance = median_of(np.abs(z - running_median(z, 7)))
             self._spike = _SPIKE * MAD_TO_SD * distance or self._spike
             u = np.arange(n) - (n - 1) / 2.0
             rest = hampel(z)

@@ -15,6 +15,7 @@ from rlclinic.stats.curve import (
     basis,
     bin_edges,
     bin_means,
+    median_of,
     paired,
     running_median,
     shape_gains,
@@ -181,7 +182,7 @@ def spikes(
         return np.empty(0, dtype=np.intp)
     level = running_median(z, _SPIKE_WINDOW)
     distance = np.abs(z - level)
-    usual = 1.4826 * np.maximum(float(np.median(distance)), running_median(distance, 101))
+    usual = 1.4826 * np.maximum(median_of(distance), running_median(distance, 101))
     usual[usual == 0.0] = float(np.minimum(distance, 1e6).mean())
     value, usually = z + centre / scale, level + centre / scale
     if direction > 0:
@@ -211,7 +212,7 @@ def lasting_change(steps: ArrayLike, values: ArrayLike, *, early: float = 0.15, 
         return LastingChange(math.nan, math.nan, 0.0, 1.0, 0.0, 1.0, float(n), None)
     first, last = (min(n // 2, max(3, round(part * n))) for part in (early, late))
     z, centre, scale = standardise(y)
-    levels = float(np.median(z[:first])), float(np.median(z[n - last :]))
+    levels = median_of(z[:first]), median_of(z[n - last :])
     sides = [_level_noise(z[:first]), _level_noise(z[n - last :])]
     change = levels[1] - levels[0]
     left = departure(hampel(z), 1 if change > 0 else -1) if n <= MOST and change else None
@@ -384,8 +385,8 @@ def _shift(x: Floats, y: Floats, scale: float, hit: _Hit) -> Shift:
         step=float(x[at]),
         low=float(x[hit.low]),
         high=float(x[hit.high]),
-        before=float(np.median(y[max(0, at - side) : at] * 0.5)) * 2.0,
-        after=float(np.median(y[at : at + side] * 0.5)) * 2.0,
+        before=median_of(y[max(0, at - side) : at] * 0.5) * 2.0,
+        after=median_of(y[at : at + side] * 0.5) * 2.0,
         jump=scale * hit.jump,
         sd=scale * hit.sd,
         size=abs(hit.jump) / hit.sd,

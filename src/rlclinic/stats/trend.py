@@ -7,10 +7,10 @@ import math
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlclinic.model import Floats
-from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, standardise, tidy
+from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, median_of, standardise, tidy
 from rlclinic.stats.evidence import FEWEST, autocorrelation_time, hampel, spread, student_quantile, student_tail
 from rlclinic.stats.once import once
 from rlclinic.stats.shift import steps_found
@@ -153,7 +153,7 @@ def _drift(steps: ArrayLike, values: ArrayLike) -> Trend:
     if n == 0:
         return Trend(0, 0.0, 0.0, 0.0, math.nan, math.nan, 0.0, 0.0, 0.0, 0.0, 1.0, "undecided")
     tenth = max(3, n // 10)
-    start, end = float(np.median(y[:tenth] * 0.5)) * 2.0, float(np.median(y[-tenth:] * 0.5)) * 2.0
+    start, end = median_of(y[:tenth] * 0.5) * 2.0, median_of(y[-tenth:] * 0.5) * 2.0
     course = _course(x, y)
     if course is None:
         level = n >= FEWEST and float(np.ptp(y * 0.5)) == 0.0
@@ -196,9 +196,19 @@ class _Course(NamedTuple):
     """Autocorrelation time of the residuals."""
 
 
-@once(8)
-def _course(x: Floats, y: Floats) -> _Course | None:
-    """The course of a tidied series; None for a constant one and for fewer than three points."""
+class _Laid(NamedTuple):
+    """A tidied series as it is fitted: positions from 0 to 1, values in units of ``scale``, binned where it is long."""
+
+    u: Floats
+    z: Floats
+    raw: Floats
+    """The values before binning."""
+    bins: NDArray[np.intp] | None
+    scale: float
+
+
+def _laid(x: Floats, y: Floats) -> _Laid | None:
+    """None for a constant series and for fewer than three points."""
     n = len(y)
     z, _, scale = standardise(y)
     if scale == 0.0 or n < 3:
@@ -208,6 +218,16 @@ def _course(x: Floats, y: Floats) -> _Course | None:
     if n > MOST:
         bins = bin_edges(n, MOST)
         z, u = bin_means(hampel(z), bins), bin_means(u, bins)
+    return _Laid(u, z, raw, bins, scale)
+
+
+@once(8)
+def _course(x: Floats, y: Floats) -> _Course | None:
+    """The course of a tidied series; None for a constant one and for fewer than three points."""
+    laid = _laid(x, y)
+    if laid is None:
+        return None
+    u, z, raw, bins, scale = laid
     slope = _pairwise_slope(u, z)
     fit, columns = _fitted_curve(u, z, slope)
     residuals = z - fit
@@ -313,9 +333,8 @@ def plateau(steps: ArrayLike, values: ArrayLike, margin: float, level: float = 0
     if course is None:
         ends = float(y[-1] * 0.5 - y[0] * 0.5) * 2.0 if n else 0.0
         return _unlevelled(float(n), ends)
-    u, clean, window = course.u - course.u.mean(), hampel(course.z), float(x[-1] - x[0])
-    power = float(u @ u)
-    slope = float(u @ clean) / power
+    u, clean, power, slope = _line(course.u, course.z)
+    window = float(x[-1] - x[0])
     around = _around(clean, clean.mean() + slope * u if course.columns == 2 else course.fit, course.columns)
     if around.n_eff < FEWEST:
         around = _around_steps(x, y, clean, course.u) or around
@@ -336,6 +355,22 @@ def plateau(steps: ArrayLike, values: ArrayLike, margin: float, level: float = 0
             return _unlevelled(n_eff, scale * slope)
     flat = -margin <= low and high <= margin and (around.columns == 2 or departure <= margin)
     return Plateau(flat, low / window, high / window, low, high, around.n_eff, scale * slope, departure)
+
+
+def net_change(steps: ArrayLike, values: ArrayLike) -> float:
+    """The ``change`` that ``plateau`` tells of a series, without the test; the same number at a small part of its cost.
+
+    0 for fewer than three points and for a constant series.
+    """
+    laid = _laid(*tidy(steps, values))
+    return 0.0 if laid is None else laid.scale * _line(laid.u, laid.z)[3]
+
+
+def _line(positions: Floats, values: Floats) -> tuple[Floats, Floats, float, float]:
+    """(positions around their mean, values without spikes, power, slope) of the least-squares line."""
+    u, clean = positions - positions.mean(), hampel(values)
+    power = float(u @ u)
+    return u, clean, power, float(u @ clean) / power
 
 
 def _unlevelled(n_eff: float, change: float) -> Plateau:
@@ -386,7 +421,7 @@ def _pairwise_slope(u: Floats, z: Floats) -> float:
     n = len(z)
     most = _LAGS if n <= 1000 else _LAGS // 2
     lags = np.linspace(1, n - 1, min(n - 1, most)).round().astype(int)  # strictly increasing
-    return float(np.median(np.concatenate([(z[d:] - z[:-d]) / (u[d:] - u[:-d]) for d in lags.tolist()])))
+    return median_of(np.concatenate([(z[d:] - z[:-d]) / (u[d:] - u[:-d]) for d in lags.tolist()]))
 
 
 def _fitted_curve(u: Floats, z: Floats, slope: float) -> tuple[Floats, int]:
@@ -403,7 +438,7 @@ def _fitted_curve(u: Floats, z: Floats, slope: float) -> tuple[Floats, int]:
     if chosen > 2:
         return clean - basis(n, chosen).residual(clean), chosen
     line = slope * u
-    return np.asarray(line + np.median(z - line)), 2
+    return np.asarray(line + median_of(z - line)), 2
 
 
 def _bic(z: Floats, k: int) -> float:

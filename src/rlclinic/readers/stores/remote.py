@@ -67,15 +67,7 @@ def fetch(address: str, run: str | None = None) -> Log:
     Nothing is asked of any other host than the one that the address (or WANDB_BASE_URL) names, and nothing is uploaded.
     Raises CannotRead for what cannot be reached, refuses, or holds no training metric, and where several runs are there.
     """
-    scheme = address.partition("://")[0].lower()
-    if any(ord(c) < 33 or ord(c) == 127 for c in address) or len(address) > 2_000:
-        raise CannotRead("an address", "one with spaces or control characters, or over 2000 long", choices=FORMS)
-    if "@" in address.partition("://")[2].split("/")[0] and scheme not in ("ssh", "sftp", "scp"):
-        raise CannotRead(
-            "an address without a password",
-            f"{scheme}://***@{address.partition('://')[2].split('/')[0].rpartition('@')[2]}",
-            hint="set WANDB_API_KEY, MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
-        )
+    scheme = _checked(address)
     try:
         if scheme == "wandb":
             return _wandb(address, run)
@@ -86,6 +78,20 @@ def fetch(address: str, run: str | None = None) -> Log:
     raise CannotRead(
         "a file, a directory, or the address of a run", address, choices=FORMS, hint=_instead(scheme, address)
     )
+
+
+def _checked(address: str) -> str:
+    """The scheme of an address. Raises CannotRead for one that is none, or holds a password."""
+    scheme = address.partition("://")[0].lower()
+    if any(ord(c) < 33 or ord(c) == 127 for c in address) or len(address) > 2_000:
+        raise CannotRead("an address", "one with spaces or control characters, or over 2000 long", choices=FORMS)
+    if "@" in address.partition("://")[2].split("/")[0] and scheme not in ("ssh", "sftp", "scp"):
+        raise CannotRead(
+            "an address without a password",
+            f"{scheme}://***@{address.partition('://')[2].split('/')[0].rpartition('@')[2]}",
+            hint="set WANDB_API_KEY, MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+        )
+    return scheme
 
 
 def _instead(scheme: str, address: str) -> str:
@@ -146,7 +152,9 @@ _HISTORY = """query HistoryPage($entity: String!, $project: String!, $run: Strin
 }"""
 
 
-def _wandb(address: str, wanted: str | None) -> Log:
+def wandb_parts(address: str) -> list[str]:
+    """Entity, project and (where the address names it) run. Raises CannotRead for another form."""
+    _checked(address)
     parts = [unquote(part) for part in address.partition("://")[2].split("?")[0].split("/") if part]
     if len(parts) == 4 and parts[2] == "runs":
         del parts[2]
@@ -154,8 +162,13 @@ def _wandb(address: str, wanted: str | None) -> Log:
         raise CannotRead(
             "wandb://ENTITY/PROJECT/RUN", address, hint="the last part of the run's page, not its display name"
         )
+    return parts
+
+
+def _wandb(address: str, wanted: str | None) -> Log:
+    parts = wandb_parts(address)
     entity, project = parts[:2]
-    server, keyed = _wandb_server()
+    server, keyed = wandb_server()
 
     def ask(query: str, **values: object) -> dict[str, Any]:
         told = {"query": query, "variables": {"entity": entity, "project": project, **values}}
@@ -243,7 +256,7 @@ def _told(log: Log, settings: dict[str, object], name: str, state: str, broken: 
     )
 
 
-def _wandb_server() -> tuple[Server, bool]:
+def wandb_server(kind: type[Server] = Server) -> tuple[Server, bool]:
     """The server that WANDB_BASE_URL names, else W&B's own, and whether there is a key for it."""
     base = os.environ.get("WANDB_BASE_URL", "").strip() or _from_settings() or CLOUD
     place = urlsplit(base)
@@ -257,7 +270,7 @@ def _wandb_server() -> tuple[Server, bool]:
         raise CannotRead(
             "WANDB_API_KEY as one line of ASCII", "another form", hint="https://wandb.ai/authorize shows it"
         )
-    return Server(base, "W&B", basic("api", key) if key else "", (key,)), bool(key)
+    return kind(base, "W&B", basic("api", key) if key else "", (key,)), bool(key)
 
 
 def _from_settings() -> str:
@@ -355,6 +368,35 @@ _API = "/api/2.0/mlflow"
 
 
 def _mlflow(address: str, wanted: str | None) -> Log:
+    server, place, parts = _mlflow_server(address)
+    try:
+        return _mlflow_run(server, place, parts, wanted)
+    except Refused as problem:
+        raise _mlflow_refusal(problem) from None
+
+
+def mlflow_run(address: str) -> tuple[Server, str]:
+    """The server and the id of the run at an address. Raises CannotRead where it names none."""
+    _checked(address)
+    try:
+        server, place, parts = _mlflow_server(address)
+        return server, parts[0] if parts and _ID.fullmatch(parts[0]) else _mlflow_choice(server, place, parts, None)
+    except Refused as problem:
+        raise _mlflow_refusal(problem) from None
+    except ValueError as problem:
+        raise CannotRead("an address", f"{address}: {problem}", choices=FORMS) from None
+
+
+def _mlflow_refusal(problem: Refused) -> CannotRead:
+    """The error with what to do where a key is wanted."""
+    if problem.status not in (401, 403):
+        return problem
+    hint = "set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, for this server"
+    return CannotRead(problem.wanted, problem.found, hint=hint)
+
+
+def _mlflow_server(address: str) -> tuple[Server, str, list[str]]:
+    """The server, its address as the user writes it, and what names the run there."""
     scheme, _, rest = address.partition("://")
     host, _, path = rest.split("?")[0].partition("/")
     parts = [unquote(part) for part in path.replace("#/", "").split("/") if part]
@@ -375,13 +417,7 @@ def _mlflow(address: str, wanted: str | None) -> Log:
     at = "".join(f"/{quote(part)}" for part in prefix)
     header, secrets = _mlflow_key()
     server = Server(f"{transport}://{host}{at}", "MLflow", header, secrets, 8 * VALUES)
-    try:
-        return _mlflow_run(server, f"{scheme}://{host}{at}", parts, wanted)
-    except Refused as problem:
-        if problem.status not in (401, 403):
-            raise
-        hint = "set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, for this server"
-        raise CannotRead(problem.wanted, problem.found, hint=hint) from None
+    return server, f"{scheme}://{host}{at}", parts
 
 
 def _mlflow_key() -> tuple[str, tuple[str, ...]]:

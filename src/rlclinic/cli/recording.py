@@ -1,0 +1,178 @@
+"""The command that keeps what was found, what was changed and what came of it with the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rlclinic.cli.options import answer_options, columns_of, run_options, speaking_as
+from rlclinic.cli.output import busy
+from rlclinic.errors import BadRequest, RlclinicError
+from rlclinic.history import FILE, OUTCOMES
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@click.option("--after", metavar="RUN", help="The next run: what was changed, and what came of it, is read off it.")
+@click.option("--took", multiple=True, metavar="REMEDY", help="A remedy that was carried out; repeatable.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting that was changed; repeatable.")
+@click.option("--outcome", type=click.Choice(OUTCOMES), help="What came of it.")
+@click.option("--note", default="", metavar="TEXT", help="A line of your own (at most 400 characters).")
+@click.option("--to", metavar="wandb|mlflow", help="Also tell the run's tracker; or the address of the run there.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help=f"Instead of {FILE} by the log.")
+@click.option("--dry-run", is_flag=True, help="Print the entry and where it would go; write nothing.")
+@answer_options
+@click.option(
+    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
+)
+@run_options
+def record(
+    sources: tuple[str, ...],
+    after: str | None,
+    took: tuple[str, ...],
+    settings: tuple[str, ...],
+    outcome: str | None,
+    note: str,
+    to: str | None,
+    output: Path | None,
+    dry_run: bool,
+    answers: tuple[Path, ...],
+    columns: tuple[str, ...],
+    own_names: Path | None,
+    framework: str | None,
+    configs: tuple[Path, ...],
+    chosen_run: str | None,
+) -> None:
+    """Keep with the run what was found in it, what was changed and what came of it; the next diagnosis reads it.
+
+    The entry is added to rlclinic-record.json beside the log; earlier ones stay. No text of prompts or answers is in it.
+
+    \b
+    rlclinic record RUN --took clip_higher             what was done about it
+    rlclinic record RUN --outcome cured                what came of what was done last
+    rlclinic record BEFORE --after AFTER               both, read off the next run
+    """
+    from rlclinic.diagnose import diagnose
+    from rlclinic.names import remedy
+    from rlclinic.readers import read
+    from rlclinic.record import keep, last_open, place
+    from rlclinic.record import record as recorded
+
+    sources = sources or tuple(map(str, answers))
+    if not sources:
+        raise BadRequest("a SOURCE", "none", hint="rlclinic record RUN")
+    given = dict(_setting(text) for text in settings)
+    reading: dict[str, Any] = {
+        "framework": framework,
+        "names": own_names,
+        "answer_columns": columns_of(columns),
+    }
+    with speaking_as("record"), busy(sources):
+        run = read(sources, config=configs, rollouts=answers, run=chosen_run, **reading)
+        later = None if after is None else read([after], **{**reading, "answer_columns": None})
+    for one in took:
+        remedy(one)
+    where = _destination(run, to)
+    file = output if output is not None else None if _afar(sources) and where else place(run, sources)
+    if file is not None:
+        _apart(file, run)
+    diagnosis = diagnose(run)
+    because = ""
+    if later is not None and outcome is None:
+        outcome, because = _verified(diagnosis, later)
+    entry = recorded(diagnosis, took=took, given=given, after=later, outcome=outcome or "", because=because, note=note)
+    if file is not None:
+        entry = entry.continuing(last_open(file, entry.run))
+    if dry_run:
+        import json
+
+        text = json.dumps(entry.to_dict(), indent=2, sort_keys=True, ensure_ascii=True).replace("\x7f", "\\u007f")
+        click.echo(text)
+        click.echo(f"would be kept in {file}" if file is not None else "would be kept in no file (-o FILE)", err=True)
+        if where:
+            from rlclinic.record.telling import planned
+
+            for line in planned(entry, where):
+                click.echo(f"would be written to {_shown(line)}", err=True)
+        return
+    kept = "kept in no file of this disk (-o FILE keeps it in one)"
+    if file is not None:
+        many = keep(entry.to_dict(), file)
+        kept = f"kept in {file}" + (f" beside {many - 1} earlier {'entry' if many == 2 else 'entries'}" * (many > 1))
+    for line in (*_summary(entry), kept):
+        click.echo(_shown(line))
+    if where:
+        _tell(entry, where, file)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals or len(text) > 1_000:
+        raise BadRequest("KEY=VALUE after --set", repr(text[:80]), hint="--set learning_rate=1e-6")
+    return key.strip().lstrip("-"), value.strip()
+
+
+def _afar(sources: tuple[str, ...]) -> bool:
+    return all("://" in source for source in sources)
+
+
+def _destination(run: Any, to: str | None) -> str:
+    if to is None:
+        return ""
+    from rlclinic.record.telling import destination
+
+    return destination(run, to)
+
+
+def _apart(file: Path, run: Any) -> None:
+    """Refuse to take a log of the run for its record."""
+    from rlclinic.readers.past import on_disk
+
+    for source in run.sources:
+        path = on_disk(source.path)
+        if path is not None and file.exists() and file.samefile(path):
+            raise BadRequest("a file of its own for the record", f"{file} is one of the inputs", hint="-o another name")
+
+
+def _tell(entry: Any, where: str, file: Path | None) -> None:
+    from rlclinic.record.telling import tell
+
+    try:
+        lines = tell(entry, where)
+    except RlclinicError as problem:
+        kept = f"; the record in {file} is kept" if file is not None else ""
+        raise BadRequest(problem.wanted, f"{problem.found}{kept}", problem.choices, problem.hint) from None
+    for line in lines:
+        click.echo(f"told {_shown(line)}")
+
+
+def _verified(diagnosis: Any, later: Any) -> tuple[str | None, str]:
+    """What came of the changes, as the next run shows it."""
+    from rlclinic.diagnose import diagnose
+    from rlclinic.verify import verify
+
+    found = verify(diagnosis, diagnose(later))
+    word = found.verdict.replace("_", "-")
+    return (word if word in OUTCOMES else None), found.says
+
+
+def _summary(entry: Any) -> list[str]:
+    """What was recorded, in a few lines."""
+    from rlclinic.report.history import took_in_words
+
+    severity, _, says = entry.verdict
+    lines = [f"{severity}: {says}"]
+    if entry.took:
+        lines.append(f"took {', '.join(took_in_words(one) for one in entry.took)}")
+    if entry.outcome:
+        lines.append(f"outcome: {entry.outcome.replace('-', ' ')}{f' ({entry.because})' if entry.because else ''}")
+    return lines
+
+
+def _shown(text: str) -> str:
+    """A line that may hold names of the user's files, without anything that a terminal would obey."""
+    from rlclinic.report.blocks import plain
+
+    return plain(text, 600)

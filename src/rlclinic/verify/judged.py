@@ -1,0 +1,460 @@
+"""The verdict on one finding: by its level, its counts, its growth or by the check alone, whichever shows the illness."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from rlclinic.diagnose import diagnose
+from rlclinic.model import Column, Diagnosis, Finding, Run, Severity
+from rlclinic.stats.recovery import Way, rates, rows_without, window
+from rlclinic.stats.shift import spikes
+from rlclinic.stats.trend import trend
+from rlclinic.verify.alignment import FEWEST, Pair, spliced
+from rlclinic.verify.form import Cure, Role, Seen, Trial, Word
+from rlclinic.verify.levels import MARGIN, Levels, carried_on, decided, drift, levels, series
+
+Kind: TypeAlias = Literal["spike", "zero", "nonfinite", "growth", "state"]
+KINDS: Mapping[str, Kind] = {
+    "grad_spikes": "spike",
+    "kl_spike": "spike",
+    "zero_gradient_steps": "zero",
+    "kl_pinned_zero": "zero",
+    "nan_inf": "nonfinite",
+    "plateau": "growth",
+    "no_learning": "growth",
+    **dict.fromkeys(
+        (
+            "logging_bug", "duplicated_or_missing_steps", "metric_not_logged", "eval_missing", "eval_too_noisy",
+            "premature_stop", "contamination", "config_change_without_effect", "kl_not_applied",
+            "clip_bound_misconfigured", "resume_discontinuity", "std_normalisation_bias", "advantage_not_centred",
+            "verifier_disagreement", "self_judge_drift", "judge_noise_dominates", "dominating_reward_component",
+            "dead_reward_component", "reward_hacking", "train_deploy_gap", "language_mixing", "loss_length_bias",
+            "reward_model_overoptimisation", "format_break",
+        ),
+        "state",
+    ),
+}  # fmt: skip
+"""What shows an illness that is not the level of one metric: counted rows, a reward that does not grow, or a state that
+only the check itself can read."""
+_SETTINGS = ("optim.lr",)
+"""Logged settings: they say what was done, not what came of it."""
+_CHANCE = 0.05
+"""Chance of no event at the old rate below which the silence counts."""
+_HALF = 0.5
+"""Rate beside the old one up to which events have stopped; between it and twice the old rate nothing has happened (ours)."""
+WITHIN = 20
+"""Steps that a change takes to act where its remedy names none (ours: most remedies say 20 or 50)."""
+
+Limits: TypeAlias = Mapping[str, Mapping[str, Any]] | None
+
+
+def judged(
+    finding: Finding, role: Role, pair: Pair, after: Diagnosis, tried: tuple[Trial, ...], limits: Limits
+) -> Cure:
+    """What became of ``finding``; the trials and movements of its remedies are filled in by the caller."""
+    kind = KINDS.get(finding.check)
+    done = [t.remedy.within for t in tried if t.taken in ("taken", "partly") and t.remedy.within is not None]
+    asked = [t.remedy.within for t in tried if t.taken in ("no_setting", "unknown") and t.remedy.within is not None]
+    within = max(done or asked or [WITHIN])
+    blank = Cure(finding, role, "undecided", "", (), tried)
+    if kind in ("spike", "zero"):
+        return _counted(blank, pair, after, kind == "zero", limits)
+    if kind == "nonfinite":
+        return _nonfinite(blank, pair)
+    if kind == "growth":
+        return _growing(blank, pair, after, limits)
+    return _state(blank, pair, after, limits) if kind == "state" else _level(blank, pair, after, within, limits)
+
+
+# ------------------------------------------------------------------------------------------------------ levels
+
+
+def _level(blank: Cure, pair: Pair, after: Diagnosis, within: int, limits: Limits) -> Cure:
+    finding, lacks = blank.finding, []
+    for metric in [m for m in finding.metrics if m not in _SETTINGS] or list(finding.metrics):
+        found = levels(finding, metric, pair, within)
+        if isinstance(found, str):
+            lacks.append(found)
+            continue
+        way = found.way
+        if way is None:
+            lacks.append(f"{metric} does not tell the sick rows from the healthy ones" if len(found.healthy) or
+                         found.ideal is not None else f"{metric} was sick from the first row")  # fmt: skip
+            if len(found.healthy) or not found.better:
+                continue
+            return _without_band(blank, pair, after, found, limits)
+        return _by_way(blank, pair, after, found, way, limits)
+    young = next((lack for lack in lacks if "still well" in lack), "")
+    if young and finding.onset is not None:
+        first = float(pair.after.steps[-1])
+        more = math.ceil((finding.onset.high - first) / pair.pace) + FEWEST
+        says = f"{young} (it fell ill at step {finding.onset.step:g})"
+        return replace(blank, says=says, possible=("cured", "improving", "no_effect", "worse"), more=more)
+    told = _state(blank, pair, after, limits)
+    if not any("does not tell" in lack for lack in lacks):
+        return replace(told, says=f"{told.says}; {lacks[0]}") if lacks else told
+    # A silent check is no proof of health, nor a loud one of no effect, where the level itself could be somewhere between.
+    open_ends: tuple[Word, ...] = (
+        ("improving", "no_effect", "worse") if told.check == "fires" else ("cured", "improving")
+    )
+    return replace(told, verdict="undecided", possible=open_ends, says=f"{told.says}; {lacks[0]}", more=None)
+
+
+def _by_way(blank: Cure, pair: Pair, after: Diagnosis, found: Levels, way: Way, limits: Limits) -> Cure:
+    in_logs = found.in_logs
+    verdict, possible = decided([way] if in_logs is None else [way, in_logs])
+    seen, says, telling = _witness(blank.finding, pair, after, found, limits)
+    remarks = []
+    drifted = _drifted(found, way, verdict) if pair.relation == "continued" and len(found.healthy) else None
+    if drifted is not None:
+        verdict, remark = drifted
+        possible = (verdict,)
+        remarks.append(remark)
+    if found.ideal is not None:
+        # There is no healthy level of its own to come back to: the check's limit decides.
+        if seen == "silent" and telling and way.low > 0.0 and way.share > MARGIN:
+            verdict = "cured"
+        elif verdict == "cured" and seen == "unseen":
+            verdict = "undecided"
+            possible = ("cured", "improving")
+        elif verdict == "improving" and seen == "silent" and not telling:
+            verdict, possible = "undecided", ("cured", "improving")
+    if verdict == "cured" and seen == "fires":
+        verdict = "improving"
+        remarks.append("the check still fires")
+    if verdict in ("no_effect", "worse") and not found.settled:
+        verdict, possible = "undecided", ("cured", "improving", "no_effect", "worse")
+        remarks.append("the remedy has not had its steps yet")
+    more = None
+    if verdict == "undecided":
+        more = way.more if way.more is None or way.more > 0 else max(FEWEST, len(found.now) // 2)
+        if not found.settled:
+            more = max(more or 0, FEWEST)
+        if more is None:
+            remarks.append("no number of rows would decide: the run before is too short or too noisy")
+    told = "; ".join([_way_in_words(found, way), *remarks])
+    return replace(
+        blank,
+        verdict=verdict,
+        says=told,
+        possible=possible if verdict == "undecided" else (verdict,),
+        check=seen,
+        check_says=says,
+        metric=found.metric,
+        way=way,
+        more=more,
+        lines=(found.before, found.after),
+        since=float(found.now.steps[0]),
+    )
+
+
+def _way_in_words(found: Levels, way: Way) -> str:
+    first = f"{way.healthy:.3g} before it began" if found.ideal is None else f"best at {way.healthy:.3g}"
+    bounds = f"{100 * way.low:.0f} to {100 * way.high:.0f} %"
+    return (
+        f"{first}, {way.sick:.3g} when sick, {way.now:.3g} now: {100 * way.share:.0f} % of the way back ({bounds}, "
+        f"{len(found.now)} rows)"
+    )
+
+
+def _drifted(found: Levels, way: Way, verdict: Word) -> tuple[Word, str] | None:
+    """A level that was still moving away when the run before ended: going on so is no effect, standing still is one."""
+    if verdict not in ("no_effect", "worse", "undecided"):
+        return None
+    was, now = drift(found)
+    away = -found.better
+    span = float(found.sick.steps[-1] - found.sick.steps[0])
+    if not away * was.slope > 3.0 * was.error or abs(was.slope) * span < MARGIN * abs(way.healthy - way.sick):
+        return None
+    ahead = carried_on(found, was)
+    here = window(found.now.values, found.time, drifting=True)
+    error = math.sqrt(ahead.error + here.error)
+    slower = away * (was.slope - now.slope) > 2.0 * math.hypot(was.error, now.error)
+    if slower and away * (ahead.mean - here.mean) > 2.0 * error and away * now.slope < MARGIN * away * was.slope:
+        return "improving", "it has stopped moving away and has not come back"
+    if verdict == "worse" and away * (here.mean - ahead.mean) < 2.0 * error:
+        return "no_effect", "it goes on as before"
+    return None
+
+
+def _without_band(blank: Cure, pair: Pair, after: Diagnosis, found: Levels, limits: Limits) -> Cure:
+    """Sick from the first row, and no bound to measure against: moved the right way, and does the check still fire."""
+    sick = window(found.sick.values, found.time, drifting=True)
+    now = window(found.now.values, found.time, sick.sd, drifting=True)
+    error = math.sqrt(sick.error + now.error)
+    moved = found.better * (now.mean - sick.mean)
+    unit = max(0.1 * abs(sick.mean), 0.5 * sick.sd)
+    seen, says, telling = _witness(blank.finding, pair, after, found, limits)
+    verdict: Word = "undecided"
+    if moved > 2.0 * error and moved > unit:
+        verdict = "improving" if seen == "fires" else "cured" if seen == "silent" and telling else "undecided"
+    elif moved < -2.0 * error and moved < -unit:
+        verdict = "worse" if found.settled else "undecided"
+    elif abs(moved) + 2.0 * error <= unit and found.settled:
+        verdict = "no_effect"
+    everything: tuple[Word, ...] = ("cured", "improving", "no_effect", "worse")
+    return replace(
+        blank,
+        verdict=verdict,
+        says=f"{sick.mean:.3g} when sick, {now.mean:.3g} now ({len(found.now)} rows); it was sick from the first row, so "
+        "that no healthy level is known",
+        possible=everything if verdict == "undecided" else (verdict,),
+        check=seen,
+        check_says=says,
+        metric=found.metric,
+        more=max(FEWEST, len(found.now)) if verdict == "undecided" else None,
+        lines=(found.before, found.after),
+        since=float(found.now.steps[0]),
+    )
+
+
+def _witness(finding: Finding, pair: Pair, after: Diagnosis, found: Levels, limits: Limits) -> tuple[Seen, str, bool]:
+    """Whether the check fires on the rows after the change, in words, and whether its silence says something: whether it
+    fires on as many sick rows of the run before.
+
+    A check that compares with the run's own beginning needs one: the healthy rows of the run before stand in front,
+    unless the run after has begun anew.
+    """
+    low = -np.inf if finding.onset is None else finding.onset.low
+    head = pair.before.upto(low - pair.pace / 2) if np.isfinite(low) else None
+    rows = int((pair.after.steps >= found.now.steps[0]).sum())
+    alone = pair.relation == "fresh" or not len(found.healthy) or head is None or not len(head.steps)
+    recent = _rows(pair.after, rows)
+    if alone:
+        seen, says = _examined(pair.after, finding.check, limits)
+        other = pair.before.upto(float(pair.after.steps[-1])) if pair.relation == "fresh" else _rows(pair.before, rows)
+    else:
+        assert head is not None
+        seen, says = _examined(spliced(head, recent, pair.pace)[0], finding.check, limits)
+        other = spliced(head, _rows(pair.before, rows), pair.pace)[0]
+    telling = seen == "silent" and _examined(other, finding.check, limits)[0] == "fires"
+    return seen, says, telling
+
+
+def _rows(run: Run, count: int) -> Run:
+    from_step = float(run.steps[-min(count, len(run.steps))])
+    return replace(
+        run,
+        columns={m: kept for m, c in run.columns.items() if len(kept := c.since(from_step))},
+        evaluations={k: kept for k, c in run.evaluations.items() if len(kept := c.since(from_step))},
+        components={
+            n: replace(p, mean=kept, std=None if p.std is None else p.std.since(from_step))
+            for n, p in run.components.items()
+            if len(kept := p.mean.since(from_step))
+        },
+        seams={},
+        began=None,
+    )
+
+
+def _examined(run: Run, check: str, limits: Limits) -> tuple[Seen, str]:
+    return seen_by(diagnose(run, only=[check], limits=limits), check)
+
+
+def seen_by(diagnosis: Diagnosis, check: str) -> tuple[Seen, str]:
+    """Whether ``check`` fires at warning or above in a diagnosis, and what it says."""
+    exam = next((e for e in diagnosis.checks if e.check == check), None)
+    if exam is None or exam.outcome != "examined" or exam.finding is None:
+        return "unseen", "" if exam is None else exam.says
+    severity = exam.finding.severity
+    return ("fires" if severity is not None and severity >= Severity.WARNING else "silent"), exam.finding.says
+
+
+# ------------------------------------------------------------------------------------------------------ counts
+
+
+def _counted(blank: Cure, pair: Pair, after: Diagnosis, zeros: bool, limits: Limits) -> Cure:
+    finding = blank.finding
+    metric = finding.metrics[0]
+    one, other = series(pair.before, metric), series(pair.after, metric)
+    if one is None or other is None:
+        lacking = "before" if one is None else "after"
+        return replace(_state(blank, pair, after, limits), says=f"{metric} is not logged {lacking} the change")
+    before, now = one.finite, other.finite
+    if finding.onset is not None and not zeros:
+        before = before.since(finding.onset.low)
+    hits, rows = _events(before, zeros), len(before)
+    hits_now, rows_now = _events(now, zeros), len(now)
+    found = rates(hits, rows, hits_now, rows_now)
+    seen, says = seen_by(after, finding.check)
+    verdict: Word = "undecided"
+    if found.high <= _HALF and seen != "fires":
+        verdict = "cured"
+    elif found.low > 1.0 and found.ratio >= 1.0 / (1.0 - MARGIN):
+        verdict = "worse"
+    elif found.low > _HALF and found.high < 1.0 / _HALF:
+        verdict = "no_effect"
+    elif found.high < 1.0 and hits_now:
+        verdict = "improving"
+    what = "rows of exactly 0" if zeros else "spikes"
+    chance = (1.0 - hits / rows) ** rows_now if rows else 1.0
+    silence = f" (by chance at the old rate: {100 * chance:.2g} %)" if not hits_now and hits else ""
+    told = f"{hits} {what} in {rows} rows before, {hits_now} in {rows_now} rows after{silence}"
+    more = None
+    if verdict == "undecided" and hits:
+        needed = rows_without(hits / rows) or 0
+        more = max(FEWEST, needed - rows_now if not hits_now else 2 * needed - rows_now)
+    return replace(
+        blank,
+        verdict=verdict,
+        says=told,
+        possible=(verdict,) if verdict != "undecided" else _possible(found.low, found.high),
+        check=seen,
+        check_says=says,
+        metric=metric,
+        rates=found,
+        more=more,
+        lines=(one, other),
+        since=float(other.steps[0]) if len(other) else None,
+    )
+
+
+def _possible(low: float, high: float) -> tuple[Word, ...]:
+    allowed: list[Word] = []
+    if low <= _HALF:
+        allowed += ["cured"]
+    if low < 1.0 and high > 0.1:
+        allowed += ["improving"]
+    if high >= 1.0:
+        allowed += ["no_effect"]
+    if high > 1.0 / (1.0 - MARGIN):
+        allowed += ["worse"]
+    return tuple(allowed)
+
+
+def _events(column: Column, zeros: bool) -> int:
+    return int(column.zero.sum()) if zeros else len(spikes(column.steps, column.values))
+
+
+def _nonfinite(blank: Cure, pair: Pair) -> Cure:
+    finding = blank.finding
+    bad, bad_now = _broken(pair.before, finding), _broken(pair.after, finding)
+    steps, rows_now = pair.before.steps, len(pair.after.steps)
+    onset = float(bad[0]) if len(bad) else (finding.onset.step if finding.onset is not None else float(steps[-1]))
+    lasting = len(bad) > 0.5 * max(1, int((steps >= onset).sum()))
+    if lasting and pair.relation != "continued":
+        begin = -np.inf if pair.start is None else pair.start
+        waited = int(((steps > begin) & (steps < onset)).sum()) if begin < onset else 0
+        rate, told = 1.0 / max(1, waited), f"the run before broke after {waited} rows"
+    else:
+        rows = int((steps >= onset).sum()) if lasting else len(steps)
+        rate, told = min(1.0, len(bad) / max(1, rows)), f"{len(bad)} of {rows} rows with NaN or infinity before"
+    chance = (1.0 - rate) ** rows_now
+    told = f"{told}, {len(bad_now)} of {rows_now} rows after"
+    verdict: Word
+    found, more = None, None
+    if len(bad_now):
+        found = rates(len(bad), len(steps), len(bad_now), rows_now)
+        verdict = "improving" if found.high < 1.0 else "worse" if found.low > 4.0 / 3.0 else "no_effect"
+    elif chance <= _CHANCE:
+        verdict = "cured"
+        told += f" (by chance at the old rate: {100 * chance:.2g} %)"
+    else:
+        verdict = "undecided"
+        more = max(1, math.ceil(math.log(_CHANCE) / math.log1p(-min(rate, 0.999))) - rows_now)
+        told += f"; at the old rate that happens in {100 * chance:.0f} %"
+    metric = next((m for m in finding.metrics if series(pair.after, m) is not None), "")
+    lines = series(pair.before, metric), series(pair.after, metric)
+    return replace(
+        blank,
+        verdict=verdict,
+        says=told,
+        possible=(verdict,) if verdict != "undecided" else ("cured", "no_effect"),
+        check="fires" if len(bad_now) else "silent",
+        metric=metric,
+        rates=found,
+        more=more,
+        lines=(lines[0], lines[1]) if lines[0] is not None and lines[1] is not None else None,
+        since=float(pair.after.steps[0]),
+    )
+
+
+def _broken(run: Run, finding: Finding) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Steps at which a metric of the finding is not finite."""
+    columns = [c for m in finding.metrics if (c := series(run, m)) is not None]
+    rows = [c.steps[~np.isfinite(c.values)] for c in columns]
+    return np.unique(np.concatenate(rows)) if rows else np.empty(0)
+
+
+# ---------------------------------------------------------------------------------------------- growth and states
+
+
+def _growing(blank: Cure, pair: Pair, after: Diagnosis, limits: Limits) -> Cure:
+    """A reward that did not grow: does it grow now, or does the check prove again that it stands still."""
+    finding = blank.finding
+    metric = next((m for m in finding.metrics if m in ("reward.mean", "eval.score")), "reward.mean")
+    one, other = series(pair.before, metric), series(pair.after, metric)
+    if one is None or other is None:
+        return replace(_state(blank, pair, after, limits), says=f"{metric} is not logged in both runs")
+    seen, says = seen_by(after, finding.check)
+    c = other.finite
+    slope = trend(c.steps, c.values)
+    verdict: Word = "undecided"
+    if slope.verdict == "falling":
+        verdict = "worse"
+    elif slope.verdict == "rising" and seen != "fires":
+        verdict = "cured"
+    elif seen == "fires":
+        verdict = "no_effect"
+    told = f"{metric} went from {slope.start:.3g} to {slope.end:.3g} in {slope.n} rows"
+    told += {"rising": ": it grows", "falling": ": it falls", "none": ": no growth is shown"}.get(slope.verdict, "")
+    rows = int((pair.before.steps >= (finding.onset.step if finding.onset else 0.0)).sum())
+    return replace(
+        blank,
+        verdict=verdict,
+        says=told,
+        possible=(verdict,) if verdict != "undecided" else ("cured", "no_effect"),
+        check=seen,
+        check_says=says,
+        metric=metric,
+        more=max(FEWEST, min(rows, 100) - len(c)) if verdict == "undecided" else None,
+        lines=(one, other),
+        since=float(other.steps[0]) if len(other) else None,
+    )
+
+
+_CANNOT: Mapping[str, str] = {
+    "resume_discontinuity": "a restart is only seen where one happens, and the log after the change holds none",
+    "premature_stop": "whether a run ends early shows when it has ended",
+}
+
+
+def _state(blank: Cure, pair: Pair, after: Diagnosis, limits: Limits) -> Cure:
+    """What only the check itself can read. Its silence counts where it fires on as many rows of the run before, or where
+    it states a fact."""
+    check = blank.finding.check
+    seen, says = seen_by(after, check)
+    cannot = _CANNOT.get(check, "")
+    if check == "resume_discontinuity" and after.run.seams:
+        cannot = ""
+    if check == "premature_stop" and after.run.planned_steps and after.run.steps[-1] >= after.run.planned_steps:
+        cannot = ""
+    verdict: Word = "no_effect" if seen == "fires" else "cured" if seen == "silent" and not cannot else "undecided"
+    told = {
+        "fires": "the check fires again",
+        "silent": "the check no longer fires",
+        "unseen": "the check could not look",
+    }
+    text = f"cannot be verified from this log: {cannot}" if cannot and seen != "fires" else told[seen]
+    text = f"{text}{f' ({says})' if says and not cannot else ''}"
+    rows, more = len(pair.after.steps), None
+    if verdict == "cured" and blank.finding.tier != "certain" and rows < len(pair.before.steps):
+        fresh = pair.relation == "fresh"
+        same = pair.before.upto(float(pair.before.steps[rows - 1])) if fresh else _rows(pair.before, rows)
+        if _examined(same, check, limits)[0] != "fires":
+            verdict, more = "undecided", len(pair.before.steps) - rows
+            text += f"; in {rows} rows of the run before it would not have fired either"
+    return replace(
+        blank,
+        verdict=verdict,
+        says=text,
+        possible=(verdict,) if verdict != "undecided" else ("cured", "improving", "no_effect"),
+        check=seen,
+        check_says=says,
+        more=more,
+    )
