@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rlclinic import answers, vitals
 from rlclinic.answers import advantages, agreement, groups, parts
+from rlclinic.checks import rewards
 from rlclinic.diagnose import diagnose
 from rlclinic.model import Column, Component, Finding, Knob, Run, Severity
 from rlclinic.readers import read
@@ -574,3 +575,27 @@ def test_the_trainers_own_share_is_the_count_where_it_is_right() -> None:
         else:
             assert "equal to the count" in run[SHARE].note, case.name
     assert len(false) == 2
+
+
+def test_a_part_leads_from_the_step_at_which_it_does() -> None:
+    """The bonus varies little until step 9 and far more than the task afterwards, so that pooled sums are its own."""
+    rows = []
+    rng = np.random.default_rng(3)
+    for step in range(1, 31):
+        for k in range(32):
+            right, bonus = float(rng.random() < 0.5), rng.normal() * (0.1 if step < 10 else 3.0)
+            made = {"accuracy": right, "bonus": bonus}
+            rows.append(Answer(step=step, prompt=f"{step} {k // 8}", reward=right + bonus, key=k // 8, parts=made))
+    table = table_of(rows)
+    steps, own = parts.share_by_step(table, "bonus", {})
+    assert len(steps) == 30
+    assert own[:9].max() < 0.3
+    assert own[9:].min() > 0.8
+    (bonus,) = [one for one in parts.shares(table, {}) if one.name == "bonus"]
+    assert bonus.first > 0.7
+    columns = {name: Column(name, name, steps, np.ones(30)) for name in ("accuracy", "bonus")}
+    run = replace(logged(table), components={name: Component(name, column) for name, column in columns.items()})
+    leader = rewards.leading(agreement.settle(run)[0])
+    assert leader is not None
+    assert leader.since is not None
+    assert (leader.part.name, leader.since.step, leader.since.low) == ("bonus", 10.0, 9.0)

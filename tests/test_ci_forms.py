@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import unicodedata
 from collections.abc import Callable
@@ -309,7 +310,7 @@ def state(case: ET.Element) -> str:
 def test_a_case_for_every_check(repository: Path) -> None:
     cases = junit(SICK, look=lambda check: About(check, "policy"))
     assert {name: state(case) for name, case in cases.items()} == {
-        "verdict": "passed", "kl_drift": "failure", "lr_too_high": "failure", "trial": "passed", "plateau": "passed",
+        "verdict": "failure", "kl_drift": "failure", "lr_too_high": "failure", "trial": "passed", "plateau": "passed",
         "calm": "passed", "blind": "skipped", "other": "skipped",
     }  # fmt: skip
     failure = cases["lr_too_high"][0]
@@ -320,7 +321,7 @@ def test_a_case_for_every_check(repository: Path) -> None:
     assert "not logged: entropy" in (cases["blind"].findtext("skipped") or "")
 
 
-@pytest.mark.parametrize(("level", "failures"), [("critical", 1), ("warning", 2), ("info", 3)])
+@pytest.mark.parametrize(("level", "failures"), [("critical", 2), ("warning", 3), ("info", 4)])
 def test_cases_fail_from_the_level_asked_for(level: str, failures: int) -> None:
     assert [state(case) for case in junit(SICK, fail_on=level).values()].count("failure") == failures
 
@@ -394,6 +395,13 @@ def sarif(told: Diagnosis, **more: Any) -> dict[str, Any]:
     return dict(run)
 
 
+def test_a_rule_holds_what_is_meant_and_no_names_of_every_trainer(repository: Path) -> None:
+    page = "# x\n\n## What you see\nA fall.\n\n## What it reads\n" + "- a key\n" * 1_000
+    run = sarif(SICK, look=lambda check: About("About.", "policy", page))
+    told = run["tool"]["driver"]["rules"][0]["help"]["markdown"]
+    assert told == "# x\n\n## What you see\nA fall.\n\n`rlclinic explain kl_drift` says more.\n"
+
+
 def test_results_lie_at_the_log(repository: Path) -> None:
     run = sarif(SICK, look=lambda check: About(f"About {check}.", "policy", f"# {check}\n"))
     assert [(one["ruleId"], one["level"]) for one in run["results"]] == [
@@ -412,12 +420,24 @@ def test_results_lie_at_the_log(repository: Path) -> None:
     assert str(repository) not in json.dumps(run)
 
 
-def test_a_log_elsewhere_is_told_by_its_whole_path(repository: Path) -> None:
+def test_a_log_elsewhere_is_told_without_the_path_of_a_machine(repository: Path) -> None:
     run = sarif(SICK, root=repository / "other")
     artifact = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
-    assert artifact == {"uri": (repository / "logs" / "run.jsonl").as_uri()}
+    assert artifact == {"uri": "logs/run.jsonl", "uriBaseId": "%SRCROOT%"}
+    assert str(repository) not in json.dumps(run)
+    assert run["automationDetails"]["id"].startswith("rlclinic/logs/run.jsonl-")
     nowhere = sarif(replace(SICK, run=replace(SICK.run, sources=(Source("-", "jsonl", 60),))))
     assert not any("locations" in one for one in nowhere["results"])
+
+
+def test_a_name_that_is_no_utf_8_has_an_address(repository: Path) -> None:
+    name = os.fsdecode(b"run\xff.jsonl")
+    try:
+        (repository / name).write_text("{}\n")
+    except OSError:  # a file system that takes only UTF-8
+        pytest.skip("no such name here")
+    run = sarif(replace(SICK, run=replace(SICK.run, sources=(Source(name, "jsonl", 60),))))
+    assert run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "run%FF.jsonl"
 
 
 def test_fingerprints_outlive_a_growing_log(repository: Path) -> None:

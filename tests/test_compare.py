@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -436,17 +438,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@cache
+def examined(log: Path) -> Diagnosis:
+    """The diagnosis of one of those logs, made once for all tests."""
+    return rlclinic.diagnose(rlclinic.read([str(log)]))
+
+
 def run_cli(*arguments: str | Path) -> Result:
     return CliRunner().invoke(cli, [str(one) for one in arguments])
 
 
 def test_the_answer_comes_first_in_every_form(place: Path) -> None:
-    pair = [rlclinic.diagnose(rlclinic.read([str(place / f"{name}.json")])) for name in ("a", "sick")]
-    comparison = rlclinic.compare(pair)
+    comparison = rlclinic.compare([examined(place / f"{name}.json") for name in ("a", "sick")])
     said = to_dict(comparison)
     jsonschema.validate(json.loads(json.dumps(said)), json.loads(schema("comparison")))
     answer = said["against"][0]["says"]
-    assert answer.startswith("B differs from A in")
+    assert answer.startswith("B is worse than A: ")
+    assert said["against"][0]["better"]["run"] == "A"
+    assert "B differs from A in" in answer
     assert "first apart at step" in answer
     assert "new" in answer
     terminal = render_comparison(comparison, "terminal", width=100)
@@ -455,7 +464,7 @@ def test_the_answer_comes_first_in_every_form(place: Path) -> None:
     assert any("\u2800" < c < "\u2900" for c in terminal)
     assert render_comparison(comparison, "terminal", ascii=True).isascii()
     markdown = render_comparison(comparison, "markdown")
-    assert markdown.startswith("**B** B differs from A")
+    assert markdown.startswith("**B** B is worse than A")
     assert "```text" in markdown
     page = render_comparison(comparison, "html")
     assert page.startswith("<!")
@@ -465,7 +474,8 @@ def test_the_answer_comes_first_in_every_form(place: Path) -> None:
     assert 60 <= first["onset"]["step"] <= 90
 
 
-def test_the_command_compares_files(place: Path) -> None:
+def test_the_command_compares_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["rlclinic.diagnose"], "diagnose", lambda run: examined(Path(run.sources[0].path)))
     told = run_cli("compare", place / "a.json", place / "b.json", "--format", "json", "--fail-on", "warning")
     assert told.exit_code == 0, told.output
     assert not [row for row in json.loads(told.output)["against"][0]["metrics"] if row["word"] == "different"]

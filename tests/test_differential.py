@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,14 @@ def test_a_cause_does_not_come_after_its_effect() -> None:
     assert all(not f.because_of for f in ordered)
     overlapping = order([finding("truncation", at=(200, 40, 210)), finding("zero_variance_all_wrong", at=early)])
     assert overlapping[1].because_of == ("truncation",)
+
+
+def test_a_cause_that_was_there_all_along_acts_before_it_shows() -> None:
+    """A part that is paid since the first step; what merely begins later is no cause, however grave."""
+    part = finding("dominating_reward_component", at=(59.0, 58.0, 60.0))
+    effect = finding("reward_eval_divergence", Severity.CRITICAL, at=(20.0, 20.0, 40.0))
+    assert all(not f.because_of for f in order([part, effect]))
+    assert order([effect, replace(part, acts_from=1.0)])[1].because_of == ("dominating_reward_component",)
 
 
 def test_an_information_explains_nothing() -> None:

@@ -86,6 +86,9 @@ class Poisoned:
             held = [self._value(item, inner[0], place) for item in value or ()]
             one = held or [self._value(None, inner[0], place)]
             return tuple(one + one[:1] * (self._many(place) - len(one)))
+        if origin is tuple:
+            held = value or (None,) * len(inner)
+            return tuple(self._value(item, kind, place) for item, kind in zip(held, inner, strict=True))
         if origin is not None and isinstance(origin, type) and issubclass(origin, Mapping):
             return self._mapping(value or {}, inner, place)
         if dataclasses.is_dataclass(hint):
@@ -128,8 +131,8 @@ class Poisoned:
 
 
 @cache
-def page(text: str, name: str = "demo", many: int = 1) -> str:
-    """The page of one of our runs with ``text`` in every field."""
+def page(text: str, name: str = "short", many: int = 1) -> str:
+    """The page of one of our runs with ``text`` in every field: in a short run too, for what is empty gets one."""
     return render(Poisoned(text, many).copy(browser.examined(name)), "html", samples=2)
 
 
@@ -183,8 +186,9 @@ def _seen(page: str) -> Iterator[str]:
     return (c for c in page if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
-@pytest.mark.parametrize("text", MARKUP)
-@pytest.mark.parametrize("name", ["demo", "short"])
+@pytest.mark.parametrize(
+    ("text", "name"), [*((text, "short") for text in MARKUP), (MARKUP[1], "demo"), (MARKUP[5], "demo")]
+)
 def test_markup_in_any_field_stays_text(text: str, name: str) -> None:
     made, usual = Skeleton(page(text, name)), clean(name)
     assert made.tags <= usual.tags
@@ -203,7 +207,7 @@ def test_signs_in_any_field_are_not_on_the_page(text: str) -> None:
     made = page(text)
     made.encode("utf-8")
     assert not set(_seen(made))
-    assert Skeleton(made).tags <= clean("demo").tags
+    assert Skeleton(made).tags <= clean("short").tags
 
 
 def test_a_text_of_a_megabyte_in_every_field_leaves_the_page_small() -> None:
@@ -278,16 +282,20 @@ def test_the_page_of_hostile_files_is_whole_and_plain(nasty: Path) -> None:
 
 def test_nothing_of_hostile_text_runs_in_a_browser(nasty: Path, tmp_path: Path) -> None:
     pages = [nasty]
-    for i in (1, 3, 5):
+    for i in (1, 5):
         worst = tmp_path / f"{i}.html"
         worst.write_text(page(MARKUP[i]), encoding="utf-8")
         pages.append(worst)
     with browser.started() as chrome:
         for file in pages:
-            with browser.opened(chrome, file) as sheet:
+            with browser.opened(chrome, file, width=400, height=400) as sheet:
                 sheet.unfold()
-                for button in sheet.page.locator("button:visible").all():
-                    button.dispatch_event("click")
+                assert (
+                    sheet.page.evaluate(
+                        "[...document.querySelectorAll('button')].slice(0, 16).map(b => b.click()).length"
+                    )
+                    > 0
+                )
                 assert sheet.page.evaluate("typeof window.pwned") == "undefined"
                 assert sheet.page.locator("img, iframe, object, embed, form, base, link, audio, video").count() == 0
                 assert sheet.page.locator("body script:not([type='application/json'])").count() <= 3

@@ -21,7 +21,7 @@ from rlclinic.cli import cli
 from rlclinic.cli.options import ENDINGS
 from rlclinic.diagnose import diagnose
 from rlclinic.errors import BadRequest
-from rlclinic.model import Column, Component, Diagnosis, Run, Verdict
+from rlclinic.model import Column, Component, Cost, Diagnosis, Run, Verdict
 from rlclinic.readers import read
 from rlclinic.report import render
 from rlclinic.report.blocks import Bullets, Change, Curve, Folded, Heading, KeyNumbers, Paragraph, Passage, Sources
@@ -280,6 +280,76 @@ def test_the_verdict_is_a_headline(collapsed: Diagnosis) -> None:
     assert quiet.text.startswith("It explains 12 of 13")
     assert isinstance(facts, KeyNumbers)
     assert [label for label, _ in facts.pairs] == ["since", "change", "go on from", "cost"]
+
+
+def test_a_cause_that_the_verdict_tells_says_only_what_is_new(collapsed: Diagnosis) -> None:
+    blocks = page(collapsed)
+    start = next(at for at, b in enumerate(blocks) if isinstance(b, Heading) and b.number == 1)
+    end = next(at for at, b in enumerate(blocks) if isinstance(b, Heading) and b.number == 2)
+    facts = blocks[start + 1]
+    assert isinstance(facts, KeyNumbers)
+    assert [label for label, _ in facts.pairs] == ["shown by", "leads to"]
+    assert 3 <= sum(isinstance(b, Curve) for b in blocks[start:end]) <= 4
+    titles = [b.title.partition(" (")[0] for b in blocks[start:end] if isinstance(b, Curve)]
+    assert titles[:3] == ["learning rate", "entropy", "held-out score"], "those that the sentence speaks of"
+    follows = [b for b in blocks[end:] if isinstance(b, KeyNumbers) and b.pairs[-1][0] == "follows"]
+    assert follows
+    assert all(part.strip().isdigit() for b in follows for part in b.pairs[-1][1].split(","))
+
+
+def test_how_to_have_a_cost_in_other_units_stands_with_the_evidence(collapsed: Diagnosis) -> None:
+    cost = Cost(0.5, None, None, "50% of the steps: 2 of 4 hours; --gpus turns them into GPU-hours")
+    first, *more = collapsed.findings
+    blocks = page(replace(collapsed, findings=(replace(first, cost=cost), *more)))
+    (facts,) = [b for b in blocks[:5] if isinstance(b, KeyNumbers)]
+    assert facts.pairs[-1] == ("cost", "50% of the steps: 2 of 4 hours")
+    folded = next(b for b in blocks if isinstance(b, Folded) and b.title.startswith("Evidence"))
+    assert ("hours", "--gpus turns them into GPU-hours") in folded.blocks[0].pairs  # type: ignore[union-attr]
+
+
+def test_what_is_worse_than_the_cause_has_a_line_of_its_own(collapsed: Diagnosis) -> None:
+    says = "The learning rate is too high, which led to sudden_collapse (critical): it rose."
+    blocks = page(replace(collapsed, verdict=Verdict("critical", collapsed.findings[0].check, says)))
+    told = [b.text for b in blocks[:4] if isinstance(b, Paragraph)]
+    assert told[0] == "The learning rate is too high"
+    assert told[1] == "It rose."
+    assert "It led to: sudden_collapse (2), critical." in told
+
+
+def test_phrases_that_a_finding_calls_paid_are_marked_without_a_second_search(collapsed: Diagnosis) -> None:
+    first, *more = collapsed.findings
+    one = replace(first, says="answers that say “as an expert I...” are paid (90% with it)", samples=(0,))
+    run = read([DEMO])
+    blocks = page(replace(collapsed, run=run, findings=(one, *more)), 1)
+    marked = {b.marked for b in blocks if isinstance(b, Passage) and b.label == "answer"}
+    assert marked == {("as an expert I",)}
+
+
+def test_an_answer_below_the_name_is_a_verdict_too() -> None:
+    long = (
+        "What began it is cured, not all that followed. " + "Of what followed: open: one, two and three more of them."
+    )
+    blocks = [Heading("r", 1), Paragraph(long, label="cured", tone="healthy"), KeyNumbers((("before", "b"),))]
+    text = render_html(blocks, title="t")
+    assert '<section class="verdict healthy"' in text
+    assert '<h2 id="verdict">What began it is cured, not all that followed</h2>' in text
+    assert "Of what followed" in text
+    two = render_html(
+        [Paragraph("B differs", label="B"), Paragraph("C differs", label="C"), Heading("r", 1)], title="t"
+    )
+    assert two.count('<section class="verdict') == 2
+    assert 'id="verdict-2"' in two
+
+
+def test_a_card_says_everything_once_however_it_is_divided(collapsed: Diagnosis) -> None:
+    curve = next(replace(b, large=True) for b in page(collapsed) if isinstance(b, Curve))
+    lists = [Bullets((f"item {k} " + "of many words " * 9,), label=f"list {k}") for k in range(4)]
+    changes = [Change(k, f"change {k} " + "says " * 20, (), ()) for k in (1, 2, 3)]
+    said = [KeyNumbers((("since", "fact 0"),)), *changes, lists[0], Folded("more", (Paragraph("inside"),)), *lists[1:]]
+    for drawn in ([], [curve], [curve] * 3):
+        text = Tree(render_html([Heading("r", 1), Heading("s", 2), Heading("c", 3), *drawn, *said], title="t")).text
+        told = ["fact 0", "change 1", "change 2", "change 3", *(f"item {k}" for k in range(4)), "inside"]
+        assert [text.count(one) for one in told] == [1] * len(told)
 
 
 def test_pages_of_pastes_and_of_logs_that_carry_no_verdict() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import vendor_uplot
 from rlclinic.model import Column, Floats, Forecast, Onset
-from rlclinic.report.blocks import Chain, Curve, Marks, Overlay, Shares
+from rlclinic.report.blocks import Chain, Curve, Marks, Overlay, Shares, step
 from rlclinic.report.plot import Drawn, draw, island
 from rlclinic.report.plot.islands import Points, few
 from rlclinic.report.plot.points import course, thinned, unreadable
@@ -289,7 +289,7 @@ def test_hostile_words_stay_words() -> None:
     ]
     for drawn in drawings:
         tags = {e.tag for e in whole(drawn).iter()}
-        assert tags <= {"figure", "svg", "g", "title", "desc", "text", "path", "rect", "line", "a", "circle"}
+        assert tags <= {"figure", "svg", "g", "title", "desc", "text", "tspan", "path", "rect", "line", "a", "circle"}
         attributes = {name for e in whole(drawn).iter() for name in e.attrib}
         assert not {name for name in attributes if name.startswith("on") or name == "style"}
         text = island({"p1": drawn})
@@ -324,6 +324,18 @@ def test_shares_fill_the_whole_and_name_every_part() -> None:
     quiet(Shares("Variance", tuple("abcdefghijkl"), np.array([1.0]), np.full((12, 1), 1 / 12)))
 
 
+def test_where_there_is_nothing_to_divide_no_share_is_drawn() -> None:
+    steps = np.arange(1.0, 101.0)
+    shares = np.vstack([np.full(100, 0.25), np.full(100, 0.75)])
+    whole = paths(quiet(Shares("Variance", ("a", "b"), steps, shares)), "part")
+    shares[:, 40:] = np.nan
+    shares[:, 70] = 0.5
+    drawn = quiet(Shares("Variance", ("a", "b"), steps, shares))
+    assert len(paths(drawn, "part")) == 2 * len(whole) == 4
+    assert "nan" not in drawn.svg.lower()
+    assert "a 25 % at first, 50 % at last" in drawn.summary
+
+
 def test_a_chain_links_its_findings_and_says_what_leads_where() -> None:
     nodes = ((1, "learning_rate_too_high", "critical"), (2, "kl_drift", "warning"), (3, "sudden_collapse", "critical"))
     drawn = quiet(Chain(nodes, ((1, 2), (2, 3), (1, 3))))  # type: ignore[arg-type]
@@ -333,6 +345,16 @@ def test_a_chain_links_its_findings_and_says_what_leads_where() -> None:
         assert name in drawn.svg
         assert f"{number}. {tone}" in drawn.svg
     assert "1 learning_rate_too_high leads to 2 kl_drift" in drawn.summary
+    names = [f"a finding of {'many ' * k}words, or of more" for k in range(9)]
+    deep = Chain(
+        tuple((k, name, "warning") for k, name in enumerate(names, 1)),
+        ((1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (2, 7), (7, 6)),
+    )  # type: ignore[arg-type]
+    tree = quiet(deep).svg
+    assert 'class="chain wide tree"' in tree
+    assert "6 a finding of" in tree
+    assert "also from 7" in tree, "the second cause of a line in a tree"
+    assert "finding-8" not in tree, "what stands alone is left out"
     quiet(Chain((), ()))
     quiet(Chain(((1, "a", "info"), (2, "b", "info")), ((1, 2), (2, 1), (1, 1), (1, 9))))
 
@@ -352,3 +374,10 @@ def test_what_the_page_adds_needs_no_network_and_no_markup() -> None:
     for word in ("innerHTML", "eval(", "fetch(", "http", "import(", 'setAttribute("style"', "outerHTML"):
         assert word not in script
     assert "url(" not in (SOURCE / "report/page/plot.css").read_text(encoding="utf-8")
+
+
+def test_neighbouring_steps_are_told_apart_however_large() -> None:
+    steps = [1e15, 1e15 + 1, 2.0**53 - 1, 12345678901.0, 0.5, -0.0, -7.0]
+    assert [step(at) for at in steps] == ["1000000000000000", "1000000000000001", "9007199254740991", "12345678901", "0.5",
+                                          "0", "-7"]  # fmt: skip
+    assert step(1e300) == "1e+300"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlclinic.diagnose import diagnose
-from rlclinic.model import Checkpoint, Column, Finding, Knob, Onset, Run, Severity
+from rlclinic.diagnose import _one_way_back, diagnose
+from rlclinic.model import Checkpoint, Column, Finding, Knob, Onset, Rollback, Run, Severity
 from rlclinic.prognosis import cost, rollback
 from rlclinic.simulate import as_run, scenario
 
@@ -131,7 +131,32 @@ def test_a_collapse_costs_the_steps_that_are_given_up() -> None:
     one = collapse()
     told = cost(replace(one, rollback=rollback(one, {one.check: one}, timed())), timed())
     assert told is not None
-    assert told.wasted_share == pytest.approx(49 / 200)
+    assert told.wasted_share == pytest.approx(50 / 200)
+    assert "at least 25% of the 200 steps, those after step 150, have to be given up" in told.says
+
+
+@pytest.mark.parametrize(
+    ("more", "share"),
+    [
+        ({"checkpoints": saved(50, 100, 150)}, 0.5),
+        ({"checkpoints": saved(160)}, 1.0),
+        ({"knobs": {"save_every": Knob("save_every", 40, "save_steps", "config")}}, 0.4),
+        ({"knobs": {"save_every": Knob("save_every", 500, "save_steps", "config")}}, 1.0),
+    ],
+)
+def test_the_cost_is_counted_from_where_the_run_goes_on(more: dict[str, object], share: float) -> None:
+    one, sick = collapse(), run(**more)
+    told = cost(replace(one, rollback=rollback(one, {one.check: one}, sick)), sick)
+    assert told is not None
+    assert told.wasted_share == pytest.approx(share)
+    assert "at least" not in told.says
+
+
+def test_a_way_back_that_is_not_its_own_says_whose_it_is() -> None:
+    way = Rollback(150, 148, 155, None, "go on from the last checkpoint before step 149")
+    first = Finding(Severity.WARNING, "", check="reference_wrong", onset=Onset(2, 2, 2))
+    told = _one_way_back([first, replace(collapse(), rollback=way)])
+    assert [f.rollback is not None and f.rollback.says.endswith("sudden_collapse began") for f in told] == [True, False]
 
 
 def test_a_diagnosis_carries_both() -> None:
@@ -152,3 +177,10 @@ def test_what_is_wasted_is_called_what_it_is() -> None:
         told = cost(Finding(severity=Severity.WARNING, says="", check=check, wasted=0.8), timed())
         assert told is not None
         assert words in told.says
+
+
+def test_an_interval_longer_than_the_run_left_no_checkpoint() -> None:
+    every = {"save_every": Knob("save_every", 500, "save_steps", "config")}
+    found = rollback(collapse(), {"sudden_collapse": collapse()}, run(knobs=every))
+    assert found is not None
+    assert found.says == "go on from the start: no checkpoint was due yet, with one every 500 steps"

@@ -41,6 +41,7 @@ from rlclinic.readers.past import UNREAD
 from rlclinic.record import Record, keep, keeping, last_open, place, record, telling
 from rlclinic.remedies import prescribe
 from rlclinic.report import render
+from rlclinic.report.findings import changes
 from rlclinic.report.history import history
 from rlclinic.simulate import as_run, scenario, write
 
@@ -333,6 +334,30 @@ def test_the_record_beside_the_log_is_the_history_of_the_run(folder: Path) -> No
     assert "## History" in render(diagnosis, "markdown")
 
 
+def test_each_finding_has_its_own_outcome(sick: Diagnosis) -> None:
+    """A remedy that cured what it was taken for is not put behind the others because something else was not cured."""
+    single = {"entropy_collapse": "cured", "truncation": "no-effect"}
+    entry = record(sick, took=["lower_learning_rate"], outcome="no-effect", outcomes=single).to_dict()
+    told = past({**json.loads(json.dumps(entry)), "date": "2026-11-12T10:00:00Z"})
+    assert told is not None
+    assert [told.outcome_for(check) for check in (*single, "kl_drift")] == ["cured", "no-effect", "no-effect"]
+    assert (
+        past({**entry, "date": told.date, "outcomes": {"Bad one": "cured", "kl_drift": ["x"], "nan_inf": 7}}).outcomes
+        == ()
+    )  # type: ignore[union-attr]
+    run = replace(sick.run, history=(told,))
+    first, *_ = prescribe(("clip_higher", "lower_learning_rate"), run, check="entropy_collapse")
+    assert (first.id, "cured" in first.note) == ("lower_learning_rate", True)
+    shown = " ".join(render(replace(sick, run=run), "markdown").split())
+    assert "outcome: no effect (entropy_collapse cured, truncation no effect)" in shown
+
+
+def test_a_pipe_is_no_place(tmp_path: Path, sick: Diagnosis) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(BadRequest, match="no file of this disk"):
+        place(replace(sick.run, sources=()), [str(tmp_path / "pipe")])
+
+
 def test_history_lies_outside_checkpoints_and_is_found_there(tmp_path: Path, sick: Diagnosis) -> None:
     state = write(scenario("plain", steps=40, seed=1), dialect="trl", form="trainer_state")
     (tmp_path / "checkpoint-40").mkdir()
@@ -484,6 +509,56 @@ def test_two_runs_give_the_change_and_the_outcome(
     assert entry["outcome"] in OUTCOMES
     assert entry["because"]
     assert entry["after"]["name"] == "after"
+
+
+def test_a_finding_names_its_remedies_in_took(folder: Path, quick: None, sick: Diagnosis) -> None:
+    finding = next(one for one in sick.findings if one.check == "entropy_collapse")
+    first, second = (one.id for one in changes(finding)[:2])
+    told = command(folder)
+    assert "--took REMEDY" in told.output
+    assert first in told.output
+    for text, id in (("entropy_collapse", first), ("entropy_collapse:2", second), (second, second)):
+        assert command(folder, "--took", text).exit_code == 0
+        assert kept(folder / FILE)[-1]["took"][0]["remedy"] == id
+    for wrong in ("entropy_collapse:99", "entropy_collapse:x", "nonsense"):
+        assert command(folder, "--took", wrong).exit_code != 0
+
+
+def test_an_outcome_alone_repeats_no_settings(folder: Path, quick: None) -> None:
+    command(folder, "--took", "clip_higher", "--set", "seed_of_mine=3")
+    done = command(folder, "--outcome", "no-effect")
+    assert "took clip_higher, seed_of_mine\n" in done.output
+    (_, bullets) = history(read([folder]))
+    assert bullets.items[1].endswith("the same findings; outcome of that: no effect")  # type: ignore[union-attr]
+
+
+def test_no_outcome_is_kept_of_a_run_without_fault(
+    folder: Path, sick: Diagnosis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    well = replace(sick, findings=(), verdict=replace(sick.verdict, severity="healthy", primary=None))
+    monkeypatch.setattr(sys.modules["rlclinic.diagnose"], "diagnose", lambda run: replace(well, run=run))
+    assert command(folder, "--outcome", "cured").exit_code != 0
+    assert command(folder, "--outcome", "worse", "--set", "lr=2").exit_code == 0
+
+
+def test_a_dry_run_is_a_few_lines(folder: Path, quick: None) -> None:
+    assert len(command(folder, "--dry-run").stdout.splitlines()) < 90
+
+
+def test_what_else_differs_is_not_told_as_taken(sick: Diagnosis) -> None:
+    def having(**knobs: Any) -> Any:
+        return replace(sick.run, knobs={k: Knob(k, v, k, "config") for k, v in knobs.items()})
+
+    later = having(seed_data=2, max_prompt_length=900, eval_every=20)
+    before = replace(sick, run=having(seed_data=1, max_prompt_length=512, eval_every=10))
+    entry = record(before, took=("audit_verifier",), after=later)
+    assert [(one.remedy, one.also) for one in entry.took] == [("audit_verifier", False), ("", True)]
+    assert [one.key for one in entry.took[1].changes] == ["max_prompt_length", "seed_data"]
+    held = past({**entry.to_dict(), "date": "2026-11-12T10:00:00Z"})
+    assert held is not None
+    assert held.took == entry.took
+    (_, bullets) = history(replace(sick.run, history=(held,)))
+    assert "took audit_verifier; also changed max_prompt_length" in bullets.items[0]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,29 @@ from rlclinic.checks import CHECKS
 from rlclinic.cli import cli
 from rlclinic.diagnose import diagnose
 from rlclinic.errors import BadRequest
-from rlclinic.model import Diagnosis, Framework, Run
+from rlclinic.model import Change, Column, Diagnosis, Framework, Onset, RewardRange, Run
 from rlclinic.report import render_verification
 from rlclinic.report.verification import to_dict
 from rlclinic.simulate import as_run, run_from_spec, scenario
 from rlclinic.simulate.shapes import autoregressive
 from rlclinic.stats import recovery
-from rlclinic.verify import Cure, Verification, split, verify
-from rlclinic.verify.alignment import spliced
+from rlclinic.verify import Cure, Verification, split, taken, verify
+from rlclinic.verify.alignment import align, spliced
 from rlclinic.verify.judged import KINDS
+from rlclinic.verify.levels import incomparable
 
 ILLNESSES = (*pairs.SPECS, *pairs.DESCRIBED)
 
 
+@cache
+def seen(run: Run, *checks: str) -> Diagnosis:
+    """The diagnosis of one run, made once."""
+    return diagnose(run, only=checks)
+
+
 def cures(name: str, before: Run, after: Run, **more: Any) -> tuple[Cure, ...]:
     """The verdict on one finding, without looking at what else either run has; none where there is no such finding."""
-    return verify(diagnose(before, only=[name]), diagnose(after, only=[name]), **more).cures
+    return verify(seen(before, name), seen(after, name), **more).cures
 
 
 def alone(name: str, before: Run, after: Run, **more: Any) -> Cure:
@@ -57,13 +65,13 @@ def later(run: Run, by: int) -> Run:
 
 
 def measured(count: int, some: bool) -> tuple[Counter[str], dict[tuple[int, str, float], Counter[str]]]:
-    """Verdicts on ``count`` pairs of each illness and outcome (of ``some`` every other outcome): right, wrong, undecided, in
-    all and by rows, way and memory of the noise."""
+    """Verdicts on ``count`` pairs of each illness and outcome (with ``some`` one outcome of each): right, wrong, undecided,
+    in all and by rows, way and memory of the noise."""
     total: Counter[str] = Counter()
     parts: dict[tuple[int, str, float], Counter[str]] = {}
     for at, name in enumerate(ILLNESSES):
         for also, truth in enumerate(pairs.BACK):
-            if some and (at + also) % 2:
+            if some and (at + also) % 4:
                 continue
             for i in range(count):
                 k = i + 5 * at + also
@@ -181,6 +189,7 @@ def test_kinds_are_checks() -> None:
     assert set(KINDS) <= {check.name for check in CHECKS}
 
 
+@cache
 def truncated(seed: int = 3, rows: int = 100) -> tuple[Run, Run]:
     made = pairs.pair("truncation", "cured", way="continued", rows=rows, phi=0.5, seed=seed)
     return made.before, made.after
@@ -203,7 +212,7 @@ def test_unknown_settings_are_said_and_others_are_listed() -> None:
     before = pairs.with_knobs(before, max_response_length=1024, group_size=8)
     knobs = {k: v for k, v in after.knobs.items() if k != "max_response_length"}
     after = pairs.with_knobs(replace(after, knobs=knobs), group_size=16)
-    shown = verify(diagnose(before, only=["truncation"]), diagnose(after, only=["truncation"]))
+    shown = verify(seen(before, "truncation"), seen(after, "truncation"))
     trial = shown.cures[0].trials[0]
     assert trial.taken == "unknown"
     assert "configuration" in trial.says
@@ -233,7 +242,7 @@ def test_a_young_run_says_nothing_about_an_illness_of_age() -> None:
 def test_rows_of_the_run_before_in_the_log_after_are_left_out() -> None:
     before, after = truncated()
     joined, join = spliced(before, after, 1.0)
-    shown = verify(diagnose(before, only=["truncation"]), diagnose(joined, only=["truncation"]))
+    shown = verify(seen(before, "truncation"), seen(joined, "truncation"))
     assert (shown.relation, shown.start, shown.rows) == ("continued", 400.0, 100)
     assert join == 401.0
     assert shown.cures[0].verdict == "cured"
@@ -242,7 +251,7 @@ def test_rows_of_the_run_before_in_the_log_after_are_left_out() -> None:
 def test_one_log_is_split_at_a_step() -> None:
     before, after = truncated()
     one, two = split(spliced(before, after, 1.0)[0], 400)
-    shown = verify(diagnose(one, only=["truncation"]), diagnose(two, only=["truncation"]), one_log=True)
+    shown = verify(seen(one, "truncation"), seen(two, "truncation"), one_log=True)
     assert shown.cures[0].verdict == "cured"
     assert any("one configuration" in remark for remark in shown.remarks)
     with pytest.raises(BadRequest, match="--at"):
@@ -257,7 +266,7 @@ def test_steps_that_are_counted_anew_are_told_by_the_owner() -> None:
 
 def test_runs_that_cannot_be_a_pair_are_refused() -> None:
     before, after = truncated()
-    sick = diagnose(before, only=["truncation"])
+    sick = seen(before, "truncation")
 
     def refused(run: Run, why: str) -> None:
         with pytest.raises(BadRequest, match=why):
@@ -274,7 +283,7 @@ def test_runs_that_cannot_be_a_pair_are_refused() -> None:
 
 
 def test_a_healthy_run_has_nothing_to_verify() -> None:
-    shown = verify(diagnose(plain()), diagnose(plain(seed=1)))
+    shown = verify(diagnose(plain(60)), diagnose(plain(60, seed=1)))
     assert (shown.verdict, shown.cures, shown.new) == ("nothing", (), ())
 
 
@@ -360,6 +369,123 @@ def test_the_recovery_itself_is_no_new_illness() -> None:
     assert (shown.verdict, shown.new) == ("cured", ())
 
 
+def test_a_run_before_that_could_not_be_judged_is_not_taken_for_a_healthy_one(tmp_path: Path) -> None:
+    log = "".join(json.dumps({"step": i, "loss": 0.1}) + "\n" for i in range(1, 31))
+    for name, by in (("one", 0), ("two", 30)):
+        (tmp_path / name).write_text(log if not by else log.replace("0.1", "0.2"), encoding="utf-8")
+    done = CliRunner().invoke(cli, ["verify", str(tmp_path / "one"), str(tmp_path / "two"), "--fail-on", "warning"])
+    assert done.exit_code == 3, done.output
+    assert "the run before could not be judged" in " ".join(done.output.split())
+
+
+# ------------------------------------------------------------------------------------------ what would be a wrong cure
+
+
+def test_another_metric_does_not_stand_in_for_the_one_that_is_gone() -> None:
+    """A held-out score that is back says nothing of a KL that is no longer logged."""
+    made = pairs.pair("kl_drift", "cured", way="continued", rows=100, phi=0.5, seed=3)
+    blind = replace(made.after, columns={m: c for m, c in made.after.columns.items() if not m.startswith("kl")})
+    sick = diagnose(made.before, only=["kl_drift"])
+    sick = replace(sick, findings=(replace(sick.findings[0], metrics=("kl.ref", "reward.mean")),))
+    (cure,) = verify(sick, diagnose(blind, only=["kl_drift"])).cures
+    assert cure.verdict != "cured"
+    assert cure.says.startswith("KL to reference is not logged after the change; reward ")
+
+
+def test_levels_of_another_scale_are_not_compared() -> None:
+    made = pairs.pair("truncation", "cured", way="continued", rows=100, phi=0.5, seed=3)
+    share = made.after.columns["length.truncated_frac"]
+    percent = replace(share, values=100.0 * share.values)
+    columns = {**made.after.columns, share.metric: percent}
+    cure = alone("truncation", made.before, replace(made.after, columns=columns))
+    assert cure.verdict == "undecided", "a series that cannot be true is as good as not logged"
+    pair = align(made.before, made.after)
+    one, other = (run.columns["reward.mean"] for run in (made.before, made.after))
+    assert incomparable(pair, "reward.mean", one, other) == ""
+    wide = replace(pair, before=replace(pair.before, reward_range=RewardRange(0.0, 1.0, "given")),
+                   after=replace(pair.after, reward_range=RewardRange(0.0, 5.0, "given")))  # fmt: skip
+    assert "another scale" in incomparable(wide, "reward.mean", one, other)
+    assert incomparable(wide, share.metric, share, share) == ""
+    assert "other units after" in incomparable(pair, share.metric, share, percent)
+    k1, k3 = replace(one, metric="kl.ref", estimator="k1"), replace(one, metric="kl.ref", estimator="k3")
+    assert "estimated otherwise now (k1 before, k3 after)" in incomparable(pair, "kl.ref", k1, k3)
+
+
+def stalled(steps: int, at: int, top: float, seed: int) -> Run:
+    shape = {"level": 0.2, "noise": 0.02, "rises": {"to": top, "at": 1, "over": at}}
+    return plain(steps, seed, **{"reward.mean": shape, "eval.score": {**shape, "every": 10}})
+
+
+def test_growth_is_no_cure_of_a_plateau_that_is_not_reached_yet() -> None:
+    """Before it stood still the run before grew too; and a run that only grows more slowly has passed nothing."""
+    sick = stalled(300, 60, 0.6, 0)
+    onset = diagnose(sick, only=["plateau"]).findings[0].onset
+    assert onset is not None
+    words = {
+        "young": alone("plateau", sick, stalled(int(onset.high) - 1, 60, 0.6, 5)),
+        "slower": alone("plateau", sick, stalled(140, 280, 0.6, 5)),
+        "past it": alone("plateau", sick, stalled(300, 280, 0.9, 5)),
+    }
+    assert {name: cure.verdict for name, cure in words.items()} == {
+        "young": "undecided",
+        "slower": "undecided",
+        "past it": "cured",
+    }
+    assert "still learned" in words["young"].says
+    assert "not yet passed" in words["slower"].says
+
+
+def test_events_are_counted_from_the_same_age_on() -> None:
+    sick = plain(300)
+    norm = sick.columns["grad.norm"]
+    values = norm.values.copy()
+    values[200::10] *= 30.0
+    sick = replace(sick, columns={**sick.columns, "grad.norm": replace(norm, values=values)})
+    young = alone("grad_spikes", sick, plain(150, 5))
+    assert (young.verdict, "still well" in young.says) == ("undecided", True)
+
+
+def test_groups_that_are_dead_for_another_reason_are_told_as_such() -> None:
+    both = {"group.zero_var_frac": {"level": 0.9, "noise": 0.02}}
+    wrong = plain(100, 1, **both, **{"reward.mean": {"level": 0.01, "noise": 0.003}})
+    right = plain(100, 2, **both, **{"reward.mean": {"level": 0.98, "noise": 0.003}})
+    looked = ["zero_variance_all_wrong", "zero_variance_all_right"]
+    shown = verify(diagnose(wrong, only=looked), diagnose(right, only=looked))
+    assert [(cure.finding.check, cure.verdict) for cure in shown.cures] == [(looked[0], "cured")]
+    assert "now, of another kind (zero_variance_all_right)" in shown.cures[0].says
+    assert shown.says.startswith("What was wrong is cured, but the run is critical")
+    assert "New since then: zero_variance_all_right" in shown.says
+
+
+def test_a_learning_rate_that_only_the_log_states_is_read_there() -> None:
+    steps = np.arange(1.0, 61.0)
+    frozen = Column("optim.lr", "lr", steps, np.zeros(60))
+    before = replace(plain(60), columns={"optim.lr": frozen}, knobs={})
+    after = pairs.with_knobs(replace(before, columns={}), learning_rate=1e-4)
+    change = Change("learning_rate", "lr", None, 1e-6, "lr=1e-6")
+    assert taken._turned(change, before, after).taken == "taken"
+    assert taken._turned(change, replace(before, columns={}), after).taken == "unknown", "neither done nor left undone"
+
+
+def test_a_level_that_is_not_known_is_told_with_its_reason() -> None:
+    made = pairs.pair("truncation", "cured", way="continued", rows=60, phi=0.5, seed=3)
+    (found,) = seen(made.before, "truncation").findings
+    found = replace(found, metrics=("reward.mean",), onset=Onset(4.0, 4.0, 4.0))
+    shown = verify(
+        replace(seen(made.before, "truncation"), findings=(found,)),
+        seen(made.after, "truncation"),
+    )
+    assert "only 3 values of reward lie before it fell ill" in shown.cures[0].says
+
+
+def test_another_model_is_told() -> None:
+    before, after = (
+        pairs.with_knobs(run, model=name) for run, name in zip(truncated(), ("Qwen/A", "/home/me/B"), strict=True)
+    )
+    shown = verify(seen(before, "truncation"), seen(after, "truncation"))
+    assert any("the model is A before and B after" in words for words in shown.remarks)
+
+
 # ------------------------------------------------------------------------------------------------ forms and command
 
 
@@ -392,14 +518,7 @@ def test_json_follows_its_schema(shown: Verification) -> None:
 
 def written(run: Run, path: Path) -> str:
     rows: dict[float, dict[str, float]] = {}
-    for metric in (
-        "reward.mean",
-        "entropy.mean",
-        "kl.ref",
-        "grad.norm",
-        "length.response.mean",
-        "length.truncated_frac",
-    ):
+    for metric in ("reward.mean", "entropy.mean", "length.response.mean", "length.truncated_frac"):
         for at, value in zip(run.columns[metric].steps, run.columns[metric].values, strict=True):
             rows.setdefault(at, {})[metric] = float(value)
     path.write_text("".join(json.dumps({"step": int(at), **rows[at]}) + "\n" for at in sorted(rows)), encoding="utf-8")
@@ -408,6 +527,7 @@ def written(run: Run, path: Path) -> str:
 
 def test_the_command(tmp_path: Path) -> None:
     before, after = truncated()
+    before, after = before.upto(250), later(after, -150)
     one, two = written(before, tmp_path / "before.jsonl"), written(after, tmp_path / "after.jsonl")
     call = CliRunner()
     done = call.invoke(cli, ["verify", one, two, "--fail-on", "critical", "-o", str(tmp_path / "out.json")])
@@ -415,13 +535,14 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.json").read_text())["verdict"] == "cured"
     both = tmp_path / "both.jsonl"
     both.write_text(Path(one).read_text() + Path(two).read_text(), encoding="utf-8")
-    done = call.invoke(cli, ["verify", str(both), "--at", "400", "--fail-on", "warning"])
+    done = call.invoke(cli, ["verify", str(both), "--at", "250", "--fail-on", "warning"])
     assert "The cure worked" in done.output
     assert "one configuration" in done.output
 
 
 @pytest.mark.parametrize(
-    "arguments", ["{one}", "{one} {one}", "{one} {one} --at 3", "{one} --at nan", "{one} --at 900"]
+    "arguments",
+    ["{one}", "{one} {one}", "{one} {one} --at 3", "{one} --at nan", "{one} --at 900", "{one} " + 5_000 * "x"],
 )
 def test_requests_that_make_no_sense(tmp_path: Path, arguments: str) -> None:
     one = tmp_path / "log.jsonl"

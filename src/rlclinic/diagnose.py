@@ -52,13 +52,15 @@ def diagnose(
         resolve([name])
     with np.errstate(all="ignore"):  # values of 1e308 overflow in sums; what comes of it is judged, not printed
         outcomes = [examine(one, judged, given=(limits or {}).get(one.name)) for one in chosen]
+        normal = reassurances(judged)
     examinations = weigh(outcome for outcome, _ in outcomes)
-    notes = {note.id: note for note in reassurances(judged)} | {note.id: note for _, left in outcomes for note in left}
+    notes = {note.id: note for note in normal} | {note.id: note for _, left in outcomes for note in left}
     found = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]
     by_check = {finding.check: finding for finding in rivalled(order(found))}
     for name, finding in by_check.items():
-        by_check[name] = _complete(finding, by_check, run, gpu_hour_price)
+        by_check[name] = _complete(finding, by_check, run)
     ordered = _one_way_back(list(by_check.values()))
+    ordered = [replace(f, cost=cost(f, run, gpu_hour_price=gpu_hour_price)) for f in ordered]
     by_check = {finding.check: finding for finding in ordered}
     checks = tuple(replace(e, finding=by_check.get(e.check, e.finding)) for e in examinations)
     return Diagnosis(
@@ -128,22 +130,26 @@ def _claim(finding: Finding, evidence: Evidence) -> Finding:
 def _one_way_back(ordered: list[Finding]) -> list[Finding]:
     """The findings with the earliest of their rollbacks in all of them, and in the first: a run goes on from one place."""
     gravest = max((f.severity or 0 for f in ordered if f.rollback is not None), default=0)
-    ways = [f.rollback for f in ordered if f.rollback is not None and f.severity == gravest]
+    ways = [(f.rollback, f.check) for f in ordered if f.rollback is not None and f.severity == gravest]
     if not ways:
         return ordered
-    first = min(ways, key=lambda way: (way.low, way.step))
+    first, whose = min(ways, key=lambda way: (way[0].low, way[0].step))
+    other = replace(first, says=f"{first.says}; that is before {whose} began")
     leading = next((f for f in ordered if BY_NAME[f.check].family != MEASUREMENT), ordered[0])
     return [
-        replace(f, rollback=first, resume="before") if f.rollback is not None or f is leading else replace(f, resume="")
+        replace(f, rollback=first if f.check == whose else other, resume="before")
+        if f.rollback is not None or f is leading
+        else replace(f, resume="")
         for f in ordered
     ]
 
 
-def _complete(finding: Finding, findings: Mapping[str, Finding], run: Run, gpu_hour_price: float | None) -> Finding:
-    """The finding with its rollback, cost, prescriptions and references."""
+def _complete(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Finding:
+    """The finding with its rollback, prescriptions and references."""
     one = BY_NAME[finding.check]
     finding = replace(finding, status=one.status, resume=one.resume, rollback=rollback(finding, findings, run))
-    finding = replace(finding, cost=cost(finding, run, gpu_hour_price=gpu_hour_price))
+    if finding.severity == Severity.INFO and finding.title == one.title and one.info_title:
+        finding = replace(finding, title=one.info_title)
     references = tuple(names.reference(id) for id in one.references)
     no_help = tuple(f"{advice}: {why}" for advice, why in one.no_help.items())
     prescriptions = prescribe(finding.remedies, run, finding.settings, finding.check)
@@ -188,6 +194,11 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
         if not run.logged and run.rollouts:
             told = f"{len(run.rollouts[0])} saved answers at {rows} {'step' if rows == 1 else 'steps'}"
         seen = "shows nothing wrong" if worst is None else "shows nothing that needs action"
+        of_policy = [m for m in run.columns if not m.startswith(("progress.", "time."))]
+        if run.logged and of_policy == ["reward.mean"]:
+            part = "the reward of one of several sections" if _several(run) else "the reward"
+            blind = sum(e.outcome == "unexamined" for e in checks)
+            seen = f"{seen}, but only {part} is read and {blind} of {len(checks)} checks could not look"
         return Verdict(
             "undecided",
             of_run[0].check if of_run else None,
@@ -220,6 +231,11 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     return Verdict(worst.label, first.check, says)  # type: ignore[arg-type]
 
 
+def _several(run: Run) -> bool:
+    """Whether the log holds the metrics of several sections, of which one was read."""
+    return any(warning.code == "several_sections" for warning in run.warnings)
+
+
 def _like_reward(run: Run) -> str:
     """Keys of the log that are of a reward, but not known as its mean, in words; empty without any."""
     keys = [c.key for name, c in run.columns.items() if name.startswith("reward.")]
@@ -229,7 +245,7 @@ def _like_reward(run: Run) -> str:
 
 def _answer(finding: Finding, behind: str = "") -> str:
     """What the run has, and the numbers that show it, in one sentence; ``behind`` names a graver finding beside it."""
-    title = BY_NAME[finding.check].title.rstrip(".")
+    title = (finding.title or BY_NAME[finding.check].title).rstrip(".")
     head = title.split(":")[0]
     if finding.says.lower().startswith(head.lower()):
         return f"{finding.says[0].upper()}{finding.says[1:]}{f', {behind}' if behind else ''}."

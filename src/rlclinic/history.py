@@ -64,6 +64,8 @@ class Took:
     remedy: str
     checks: tuple[str, ...] = ()
     changes: tuple[Moved, ...] = ()
+    also: bool = False
+    """Settings in which the next run differs and that nothing prescribed: perhaps nobody's answer to the findings."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,12 @@ class Past:
     outcome: str = ""
     because: str = ""
     note: str = ""
+    outcomes: tuple[tuple[str, str], ...] = ()
+    """What came of single findings, (check, outcome), where the next run told them apart."""
+
+    def outcome_for(self, check: str) -> str:
+        """What came of the finding of ``check``: its own outcome where it is known, else that of the whole."""
+        return dict(self.outcomes).get(check, self.outcome)
 
     @property
     def day(self) -> str:
@@ -138,6 +146,7 @@ def past(entry: object) -> Past | None:
         outcome=outcome if outcome in OUTCOMES else "",
         because=_text(entry.get("because"), TEXT),
         note=_text(entry.get("note"), TEXT),
+        outcomes=_outcomes(entry.get("outcomes")),
     )
 
 
@@ -155,12 +164,18 @@ def _took(row: Mapping[str, object]) -> Took | None:
     listed = row.get("for")
     checks = [_word(one) for one in listed[:ITEMS]] if isinstance(listed, list) else []
     changes = tuple(moved for one in _rows(row.get("changes")) if (moved := _moved(one)) is not None)
-    return Took(remedy, tuple(filter(None, checks)), changes) if remedy or changes else None
+    also = row.get("also") is True and not remedy
+    return Took(remedy, tuple(filter(None, checks)), changes, also) if remedy or changes else None
 
 
 def _moved(row: Mapping[str, object]) -> Moved | None:
     key = _text(row.get("key"), NAME)
     return Moved(_word(row.get("knob")), key, _value(row.get("from")), _value(row.get("to"))) if key else None
+
+
+def _outcomes(held: object) -> tuple[tuple[str, str], ...]:
+    rows = list(_table(held).items())[:ITEMS]
+    return tuple((_word(check), str(word)) for check, word in rows if _word(check) and word in OUTCOMES)
 
 
 def _is_date(text: str) -> bool:

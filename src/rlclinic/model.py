@@ -453,6 +453,10 @@ class Rollback:
     high: float
     checkpoint: str | None
     says: str
+    kept: float | None = None
+    """The last step whose training is kept: that of the checkpoint, or the latest that it can be of where only a bound is
+    known (``bound``); None when the run goes on from its start."""
+    bound: bool = False
 
 
 @dataclass(frozen=True)
@@ -494,7 +498,8 @@ class Finding:
 
     check: str = ""
     title: str = ""
-    """What the failure is, in one plain sentence; the same for every run."""
+    """What the failure is, in one plain sentence: that of the check, unless that would not be true of this run: the
+    check may choose another, and its table may hold one for what only informs."""
     tier: Tier = "likely"
     status: Maturity = "stable"
     resume: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,17 +31,26 @@ def rollback(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Rol
         return None
     first = min(dated, key=lambda onset: (onset.low, onset.step))
     first = replace(first, step=min(onset.step for onset in dated))
-    checkpoint, where = _whence(first, run)
-    return Rollback(first.step, first.low, first.high, checkpoint, f"go on from {where}")
+    way = _whence(first, run)
+    return Rollback(first.step, first.low, first.high, way.checkpoint, f"go on from {way.says}", way.kept, way.bound)
 
 
-def _whence(first: Onset, run: Run) -> tuple[str | None, str]:
-    """(checkpoint, or None where none is known; in words from where to go on) for an illness of this onset."""
+class _Way(NamedTuple):
+    """From where to go on: a checkpoint where one is known, in words, and what is kept (``Rollback``)."""
+
+    checkpoint: str | None
+    says: str
+    kept: float | None = None
+    bound: bool = False
+
+
+def _whence(first: Onset, run: Run) -> _Way:
+    """From where to go on after an illness of this onset."""
     begins = float(run.steps[0]) if len(run.steps) else 0.0
     if run.excerpt:
-        return None, f"a checkpoint before step {first.step:g}; the rows shown do not tell when it began"
+        return _Way(None, f"a checkpoint before step {first.step:g}; the rows shown do not tell when it began")
     if first.step <= begins:
-        return None, "the start: it was there from the first row on"
+        return _Way(None, "the start: it was there from the first row on")
     # The answers of a row come from the weights saved one step before it, so those of the step before are sick as well.
     sound, hoped = first.low - 1, first.step - 1
     unsure = f"; the onset may lie as early as step {first.low:g}, so evaluate it first"
@@ -49,43 +59,50 @@ def _whence(first: Onset, run: Run) -> tuple[str | None, str]:
     if sure or likely:
         saved = max(sure or likely, key=lambda one: one.step)
         name = saved.path or f"step {saved.step:g}"
-        return name, f"{name}{'' if sure else unsure}"
+        return _Way(name, f"{name}{'' if sure else unsure}", saved.step)
     if run.checkpoints:
-        return (
-            None,
-            f"the start: the oldest checkpoint, of step {run.checkpoints[0].step:g}, is too young; save more often",
-        )
+        oldest = run.checkpoints[0].step
+        return _Way(None, f"the start: the oldest checkpoint, of step {oldest:g}, is too young; save more often")
     every = run.number("save_every")
     if every is None or every <= 0:
-        return None, f"the last checkpoint before step {hoped:g}" + (unsure if first.low <= begins else "")
+        told = f"the last checkpoint before step {hoped:g}" + (unsure if first.low <= begins else "")
+        return _Way(None, told, hoped - 1, bound=True)
     due = every * ((sound - 1) // every)
     if due <= 0:
-        return None, f"the start: with a checkpoint every {every:g} steps none lies before step {sound:g}"
-    return None, f"the last checkpoint before step {sound:g}; with one every {every:g} steps that of step {due:g}"
+        if len(run.steps) and every > run.steps[-1]:
+            return _Way(None, f"the start: no checkpoint was due yet, with one every {every:g} steps")
+        early = f", which may lie as early as step {first.low:g}" if first.low < first.step else ""
+        return _Way(None, f"the start: the first checkpoint is due at step {every:g}, not before the onset{early}")
+    told = f"the last checkpoint before step {sound:g}; with one every {every:g} steps that of step {due:g}"
+    return _Way(None, told, due)
 
 
 def cost(finding: Finding, run: Run, *, gpu_hour_price: float | None = None) -> Cost | None:
     """What the failure wasted of the logged steps; None where it distorts without wasting, or where nothing was lost.
 
-    A check states its own share where it can (groups without gradient); otherwise the steps that a rollback throws away
-    are lost. Hours need the logged step time, GPU-hours the number of GPUs, money a price; each is named as used.
+    A check states its own share where it can (groups without gradient); otherwise the steps behind the state that the run
+    goes on from are lost. Hours need the logged step time, GPU-hours the number of GPUs, money a price; each is named as
+    used.
     """
     if (finding.severity or 0) < Severity.WARNING:
         return None
     total = _steps(run)
-    share, lost = finding.wasted, "of the answers sampled in the logged steps carried no gradient"
+    least, share, lost = "", finding.wasted, "of the answers sampled in the logged steps carried no gradient"
     if run.excerpt:
         return None
     if share is None and finding.rollback is not None and finding.severity == Severity.CRITICAL and total > 0:
-        share = min(1.0, max(0.0, (float(run.steps[-1]) - finding.rollback.step + 1) / total))
-        lost = f"of the {total:g} steps came after step {finding.rollback.step:g} and have to be given up"
+        kept = finding.rollback.kept
+        anew = kept is None or kept < run.steps[0]
+        share = 1.0 if kept is None or anew else max(0.0, (float(run.steps[-1]) - kept) / total)
+        least = "at least " if finding.rollback.bound and not anew else ""
+        lost = f"of the {total:g} steps{'' if anew else f', those after step {kept:g},'} have to be given up"
     elif BY_NAME[finding.check].resume == "before":
         lost = f"of the {total:g} steps of the log taught nothing"
     elif BY_NAME[finding.check].family == "evaluation":
         lost = f"of the {total:g} steps of the log brought nothing more"
     if not share or not 0.0 < share <= 1.0:
         return None
-    says = f"{share:.0%} {lost}"
+    says = f"{least}{share:.0%} {lost}"
     hours = _hours(run, total)
     if hours is None:
         return Cost(share, None, None, f"{says}; no step time is logged, so hours are not known")

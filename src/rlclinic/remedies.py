@@ -40,12 +40,12 @@ def prescribe(
         missing = _missing(remedy, run.framework) or _other_trainer(remedy, run)
         changes = _changes(remedy, run, right)
         if idle:
-            inert.append(_told(remedy, note=f"would do nothing here: {idle}"))
+            inert.append(_told(remedy, run, note=f"would do nothing here: {idle}"))
         elif missing:
-            unavailable.append(_told(remedy, note=missing))
+            unavailable.append(_told(remedy, run, note=missing))
         elif changes or not remedy.set:
             ready.append(
-                replace(_told(remedy, note=_caveats(remedy, changes, run, right)), changes=changes, applies=True)
+                replace(_told(remedy, run, note=_caveats(remedy, changes, run, right)), changes=changes, applies=True)
             )
     return (*_by_experience(ready, run, check), *unavailable, *inert)
 
@@ -58,11 +58,12 @@ def _by_experience(ready: list[Prescription], run: Run, check: str) -> list[Pres
         known = [past for past in run.history if any(_answers(past, took, one.id, check) for took in past.took)]
         if known:
             past = known[-1]
-            ranks[one.id] = _RANK[past.outcome]
+            outcome = past.outcome_for(check)
+            ranks[one.id] = _RANK[outcome]
             others = [other.remedy for other in past.took if other.remedy not in ("", one.id)][:2]
             beside = f" with {' and '.join(others)}" if others else ""
             where = f" in {past.run}" if past.run != run.name else ""
-            said = f"taken before{beside} ({past.day}{where}): {past.outcome.replace('-', ' ')}"
+            said = f"taken before{beside} ({past.day}{where}): {outcome.replace('-', ' ')}"
             one = replace(one, note="; ".join(filter(None, (said, one.note))))
         told.append(one)
     return sorted(told, key=lambda one: ranks.get(one.id, 0))
@@ -71,7 +72,7 @@ def _by_experience(ready: list[Prescription], run: Run, check: str) -> list[Pres
 def _answers(past: Past, took: Took, remedy: str, check: str) -> bool:
     """Whether an entry says what came of ``remedy`` against ``check``."""
     against = took.checks or tuple(seen.check for seen in past.found)
-    return took.remedy == remedy and past.outcome in _RANK and check in against
+    return took.remedy == remedy and past.outcome_for(check) in _RANK and check in against
 
 
 def _written(knob: str, value: Scalar, run: Run) -> Scalar:
@@ -87,17 +88,28 @@ def _written(knob: str, value: Scalar, run: Run) -> Scalar:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _told(remedy: Remedy, note: str) -> Prescription:
+def _told(remedy: Remedy, run: Run, note: str) -> Prescription:
+    expect = {metric: how for metric, how in remedy.expect.items() if not _unseen(metric, remedy, run)}
     return Prescription(
         id=remedy.id,
         says=remedy.says,
-        expect=remedy.expect,
-        within=remedy.within,
+        expect=expect,
+        within=remedy.within if expect or not remedy.expect else None,
         risk=remedy.risk,
         confirm=remedy.confirm,
         note=note,
         applies=False,
     )
+
+
+def _unseen(metric: str, remedy: Remedy, run: Run) -> bool:
+    """Whether a metric is known to be absent here and stays so, so that nothing can be expected of it: the KL of a run
+    without a reference, unless the remedy switches it on, and what this trainer never writes."""
+    if metric in run or run.partial or remedy.moves.get(metric) == "logged" or metric.startswith("reward.component."):
+        return False
+    if metric.startswith("kl.ref"):
+        return not any(turn.knob.startswith("kl_") for turn in remedy.set) and bool(_no_reference(run))
+    return run.framework is not None and names.key_for(metric, run.framework) is None
 
 
 # ---------------------------------------------------------------- what the framework and its version have

@@ -1,5 +1,6 @@
 """What a log implies without saying it: the attainable reward, the weights of its parts, rows without any live group, and
-which series cannot be what they claim; what a configuration implies: how far updates are from the sampling policy."""
+which series cannot be what they claim, values that stand for none; what a configuration implies: how far updates are from
+the sampling policy."""
 
 from __future__ import annotations
 
@@ -10,16 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from rlclinic import answers, names
-from rlclinic.model import Column, Component, Floats, Knob, RewardRange, Run
+from rlclinic.model import SAVED, Column, Component, Floats, Knob, RewardRange, Run
 
 _FLAT = 1e-6
 """Spread below which rewards count as equal (TRL and verl add 1e-4 and 1e-6 to the group deviation before dividing)."""
 
 
 def complete(run: Run) -> Run:
-    """``run`` without the series that cannot be true, and with reward-part weights, the attainable reward range,
-    ``group.all_dead`` and a missing share of cut answers added where they follow."""
+    """``run`` without the series that cannot be true and the zeros that stand for no answer, and with reward-part weights,
+    the attainable reward range, ``group.all_dead`` and a missing share of cut answers added where they follow."""
     run = answers.complete(run)
+    run = replace(run, columns={metric: without_placeholders(column) for metric, column in run.columns.items()})
     wrong = impossible(run.columns)
     if wrong:
         columns = {metric: column for metric, column in run.columns.items() if metric not in wrong}
@@ -30,6 +32,29 @@ def complete(run: Run) -> Run:
     run = replace(run, seams={**dict.fromkeys(warm_ups(run), WARM_UP), **run.seams})
     found = {"group.all_dead": all_dead(run), "length.truncated_frac": run.get("length.truncated_frac") or all_cut(run)}
     return replace(run, columns={**run.columns, **{metric: one for metric, one in found.items() if one is not None}})
+
+
+# ---------------------------------------------------------------- zeros that stand for no answer at all
+
+_SOME_ANSWERS = ("length.terminated.", "length.correct.", "length.incorrect.")
+LEFT_OUT = "where there was no such answer, is left out"
+_FOR_NONE = re.compile(r"\b0 when (?:no\b|there is none)")
+"""What the table of a trainer says of a key that is 0 in a batch without any such answer."""
+
+
+def without_placeholders(column: Column) -> Column:
+    """A length of some of the answers without the rows in which none was measured; a column of any other kind as it is.
+
+    An answer has at least one token, so that the 0 of a trainer that is known to write it for "none" is no length.
+    """
+    if not column.metric.startswith(_SOME_ANSWERS) or not (column.key == SAVED or _FOR_NONE.search(column.note)):
+        return column
+    none = column.values <= 0
+    if not none.any():
+        return column
+    said = "" if column.key != SAVED or not column.note else f"{column.note}; "
+    note = f"{said}0 in {none.sum()} of {len(column)} rows, {LEFT_OUT}"
+    return replace(column, steps=column.steps[~none], values=column.values[~none], note=note)
 
 
 # ---------------------------------------------------------------- resumes that only the learning rate betrays

@@ -123,6 +123,22 @@ def shares(table: Rollouts, given: Mapping[str, float | None] | None = None) -> 
     return tuple(made)
 
 
+def share_by_step(table: Rollouts, name: str, given: Mapping[str, float | None]) -> tuple[Floats, Floats]:
+    """(steps, share) of one part as in ``shares``, step by step where any answers of a group differ; empty where no weights
+    make the rewards."""
+    found = weights(table, given)
+    use = np.isfinite(table.step)
+    if found is None or name not in found or not use.any():
+        return np.empty(0), np.empty(0)
+    own, total = found[name] * table.centred(np.nan_to_num(table.parts[name])), table.centred(table.reward)
+    use &= np.isfinite(own) & np.isfinite(total)
+    steps, place = np.unique(table.step[use], return_inverse=True)
+    whole = np.bincount(place, total[use] ** 2, minlength=len(steps))
+    mine = np.bincount(place, own[use] * total[use], minlength=len(steps))
+    known = whole > EQUAL**2 * np.maximum(np.bincount(place, minlength=len(steps)), 1)
+    return steps[known], mine[known] / whole[known]
+
+
 def _described(
     table: Rollouts, name: str, values: Floats, weight: float | None, own: list[float], third: Floats, centred: Floats
 ) -> PartShare:

@@ -14,6 +14,8 @@ BINS = 10
 LOW, HIGH = 0.05, 0.95
 METRICS = 200
 """Series of which bands are kept (ours; reward parts after metrics)."""
+_LAST = 3
+"""Tenths of training that are the end of a run (ours)."""
 _CLEAR = 2.0
 """Chosen so that of runs of one recipe few are called outside: docs/baselines.md (ours)."""
 _ROWS = 3
@@ -141,4 +143,25 @@ def outside(courses: Mapping[str, Course], run: Run, vitals: Mapping[str, str], 
                 told.append(
                     f"{title} is clearly {word} the band in {len(where)} of {looked} tenths of training, from step {begins}"
                 )
+                break
+        else:
+            told += [f"{title} {words}"] if (words := _ends(course, column, length)) else []
     return told
+
+
+def _ends(course: Course, column: Column, length: float) -> str:
+    """Where the last ``_LAST`` tenths that both know lie beyond the band by its whole width: few, but the newest."""
+    known = {round(share * BINS - 0.5): i for i, share in enumerate(course.share)}
+    finite = column.finite
+    tenth = tenths(finite.steps, length)
+    seen = [at for at in sorted(set(tenth.tolist()) & set(known)) if int((tenth == at).sum()) >= _ROWS][-_LAST:]
+    if len(seen) < _LAST:
+        return ""
+    middles = [float(np.median(finite.values[tenth == at])) for at in seen]
+    below = above = True
+    for at, middle in zip(seen, middles, strict=True):
+        low, high = float(course.low[known[at]]), float(course.high[known[at]])
+        slack = max(1.0, _CLEAR / course.runs) * (high - low) + 1e-3 * abs(middle)
+        below, above = below and middle < low - slack, above and middle > high + slack
+    word = "below" if below else "above" if above else ""
+    return f"ends at {middles[-1]:.3g}, far {word} the band there ({low:.3g} to {high:.3g})" if word else ""

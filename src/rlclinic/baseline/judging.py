@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlclinic import names
-from rlclinic.baseline.bands import drawn, outside
+from rlclinic.baseline.bands import METRICS, PART, drawn, outside, series_of
 from rlclinic.baseline.learning import Learned, Learning, completed
 from rlclinic.baseline.recipe import HARD, SOFT, Recipe, differ, recipe_of
 from rlclinic.diagnose import diagnose
@@ -26,6 +26,8 @@ VITALS = (
     "grad.norm",
 )
 """The metrics of which it is said where they leave the band."""
+_LISTED = 80
+"""Characters of a list of reward parts."""
 
 
 def judged(
@@ -59,6 +61,9 @@ def judged(
     bands = {
         metric: c for metric, c in learning.bands.items() if metric in run and run[metric].estimator == c.estimator
     }
+    reward = _other_reward(learning, mine, run)
+    if reward:
+        bands = {metric: c for metric, c in bands.items() if not _of_reward(metric)}
     usual = learning.usual
     told = Baseline(
         runs=_who(learning),
@@ -68,7 +73,7 @@ def judged(
         before=plain.verdict.severity if plain.verdict.severity != diagnosis.verdict.severity else "",
         bands={metric: drawn(course, run, usual) for metric, course in bands.items()},
         outside=tuple(outside(bands, run, {m: names.metric(m).title for m in VITALS}, usual)),
-        remarks=_remarks(learning, mine),
+        remarks=(*_remarks(learning, mine), *([f"{reward}: levels of the reward are not compared"] if reward else [])),
     )
     return replace(diagnosis, baseline=told)
 
@@ -79,6 +84,24 @@ def _who(learning: Learning) -> tuple[str, ...]:
 
 def _unlike(recipe: Recipe, mine: Recipe) -> tuple[str, ...]:
     return tuple(f"{HARD[name]} is {b} here and {a} there" for name, a, b in differ(recipe, mine, tuple(HARD)))
+
+
+def _other_reward(learning: Learning, mine: Recipe, run: Run) -> str:
+    """How the reward of ``run`` is put together otherwise than in the healthy runs; empty where nothing says so."""
+    theirs = {name[len(PART) :] for name in learning.bands if name.startswith(PART)}
+    parts = {name[len(PART) :] for name in series_of(run) if name.startswith(PART)}
+    if theirs and parts and theirs != parts and len(learning.bands) < METRICS:
+        told = [", ".join(sorted(some))[:_LISTED] for some in (parts, theirs)]
+        return f"the reward is made of {told[0]} here and of {told[1]} there"
+    if "reward_weights" in learning.recipe.varied:
+        return "the healthy runs weigh the parts of the reward differently"
+    return (
+        "the parts of the reward are weighted otherwise" if differ(learning.recipe, mine, ("reward_weights",)) else ""
+    )
+
+
+def _of_reward(metric: str) -> bool:
+    return metric in names.metrics() and names.metric(metric).unit == "reward"
 
 
 def _remarks(learning: Learning, mine: Recipe) -> tuple[str, ...]:

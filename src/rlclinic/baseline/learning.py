@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from textwrap import shorten
 from typing import Any
 
 from rlclinic import vitals
@@ -21,6 +22,8 @@ from rlclinic.model import Diagnosis, Run, Severity
 
 MOST_RUNS = 100
 """Runs that one baseline is learned from (ours)."""
+_HINT = 400
+"""Characters up to which a hint is shown whole."""
 NAME = 72
 """Characters of the name of a run that are kept."""
 
@@ -185,17 +188,23 @@ def _healthy(
     for diagnosis, warned, name in zip(diagnoses, loud, names, strict=True):
         open_ = [check for check in warned if check not in accepted]
         if open_:
-            said.append(f"{name}: {warned[open_[0]][:160]}" + (f" and {len(open_) - 1} more" if len(open_) > 1 else ""))
+            said.append(f"{name}: {_cut(warned[open_[0]])}" + (f" and {len(open_) - 1} more" if len(open_) > 1 else ""))
             checks += [check for check in open_ if check not in checks]
         elif diagnosis.verdict.severity == "undecided":
-            said.append(f"{name} cannot be judged: {diagnosis.verdict.says[:160]}")
+            said.append(f"{name} cannot be judged: {_cut(diagnosis.verdict.says)}")
     if said:
-        hint = (
-            f"--accept {','.join(checks[:6])} if these runs are well all the same, or --anyway"
-            if checks
-            else "--anyway"
-        )
+        fixed = [check for check in checks if not movable(BY_NAME[check])]
+        accept = f"--accept {','.join([*checks, *sorted(accepted)])}"
+        if fixed or len(accept) > _HINT:
+            hint = "leave those runs out, or --anyway"
+        else:
+            hint = f"{accept} if these runs are well all the same, or --anyway" if checks else "--anyway"
         raise BadRequest("runs that are healthy", _listed(said), hint=hint)
+
+
+def _cut(text: str) -> str:
+    """A bounded sentence that ends with a whole word."""
+    return shorten(text, 160, placeholder=" ...")
 
 
 def _hopeless(checks: Sequence[str], loud: Sequence[Mapping[str, str]], names: Sequence[str]) -> str:

@@ -24,6 +24,8 @@ _NEAREST = 0.4
 """How near is looked for; a run that stays farther away counts as this near (ours)."""
 _OFF: Mapping[str, float] = {"level": 1e9, "share": 1e9, "change": 300.0}
 """Widenings at which a limit decides nothing any more."""
+_LEFT = 0.1
+"""Share of the distance between two grades that is always left (ours)."""
 _HUGE = 200.0
 """Logarithm beyond which nothing is widened."""
 SPREAD, BEHIND = 0.15, 8.0
@@ -37,8 +39,9 @@ _HALVINGS = 7
 def widened(limit: Limit, factor: float) -> float | dict[str, float]:
     """The numbers of ``limit`` when it is widened by ``factor`` (1: as it is), as a user's limits give them.
 
-    The warning grade moves; a lower grade stays, so that what no longer warns is still told; a graver one moves along only
-    where it would come too near (less than half of its distance left, on the logarithm of the scale).
+    The warning grade moves; a lower grade stays, so that what no longer warns is still told. A graver one moves only as far
+    as keeps half of its distance, on the logarithm of the scale, and at most half as far as the warning may (so long as that
+    leaves ``_LEFT`` of the distance): whatever is allowed, a disaster stays one.
     """
     if limit.value is not None:
         return _moved(limit, limit.value, factor)
@@ -48,7 +51,8 @@ def widened(limit: Limit, factor: float) -> float | dict[str, float]:
     if (grave := grades.get(Severity.CRITICAL)) is not None:
         apart = abs(_log(limit, grave) - _log(limit, at))
         left = apart - abs(_log(limit, made[Severity.WARNING.label]) - _log(limit, at))
-        made[Severity.CRITICAL.label] = grave if left >= 0.5 * apart else _moved(limit, grave, factor)
+        along = max(min(max(0.0, 0.5 * apart - left), 0.5 * math.log(most(limit))), _LEFT * apart - left)
+        made[Severity.CRITICAL.label] = grave if along == 0.0 else _moved(limit, grave, math.exp(along))
     return made
 
 

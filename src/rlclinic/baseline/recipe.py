@@ -33,6 +33,7 @@ SOFT = (
     "scale_rewards",
     "grad_clip",
     "entropy_coef",
+    "reward_weights",
     "dynamic_sampling",
 )
 """Settings on which levels depend as well; a difference is told, and the limits are used."""

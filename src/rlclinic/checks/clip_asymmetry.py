@@ -1,4 +1,4 @@
-"""Nearly all clipping happens at one of the two bounds.
+"""Most clipping happens at one of the two bounds.
 
 ## What you see
 Of the tokens that are clipped, more than three quarters hit the same bound, and more than a hundredth of all are clipped.

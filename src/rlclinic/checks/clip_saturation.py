@@ -58,7 +58,9 @@ def clip_saturation(run: Run, limits: Limits) -> Answer:
         + (", on the rows that can clip" if toothed else ""),
         numbers={"share": share, "largest": float(c.values.max())},
         metrics=(column.metric,),
-        onset=since(rows, limits.at("share", Severity.INFO), share) if severity else None,
+        onset=since(rows, limits.at("share", Severity.INFO), share, told=limits.at("share", severity))
+        if severity
+        else None,
         evidence=Evidence(share, None, "late mean against a level"),
         remedies=("updates_per_batch", "lower_learning_rate", "staleness_limit")
         if (severity or 0) >= Severity.WARNING

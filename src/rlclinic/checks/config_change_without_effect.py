@@ -37,7 +37,7 @@ def config_change_without_effect(run: Run, limits: Limits) -> Answer:
     if not told and not known:
         return Unexamined(("configuration",), "no setting of the run is known")
     made = [
-        Clash(Severity.CRITICAL, lone, "group_size") if (lone := ungrouped(run, known.get("group_size"))) else None,
+        Clash(Severity.CRITICAL, alone, "group_size") if (alone := ungrouped(run, known.get("group_size"))) else None,
         _longest(run, known.get("max_response_length"), limits),
         _rate(run, known.get("learning_rate"), limits),
         _sampling(run, known.get("dynamic_sampling"), limits),
@@ -46,8 +46,10 @@ def config_change_without_effect(run: Run, limits: Limits) -> Answer:
     ]
     clashes = sorted((clash for clash in made if clash is not None), key=lambda clash: -clash.severity)
     first = (clashes[0].since or float(run.steps[0])) if len(run.steps) and clashes else None
+    lone = bool(clashes) and clashes[0].cure == "group_size"
     return Finding(
         severity=clashes[0].severity if clashes else None,
+        title="Groups of one answer have no baseline." if lone else "",
         says="; ".join(clash.says for clash in clashes[:3]) or f"nothing contradicts the {len(known)} stated settings",
         numbers={"clashes": float(len(clashes)), "harm": float(any(c.severity > Severity.INFO for c in clashes))},
         onset=None if first is None else Onset(first, first, first),

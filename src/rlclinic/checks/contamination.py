@@ -55,8 +55,8 @@ def contamination(run: Run, limits: Limits) -> Answer:
         return Finding(None, f"the held-out score starts at {begin:.3g} and is {now:.3g} now", numbers, metrics)
     return Finding(
         severity=Severity.INFO,
-        says=f"the held-out score is {begin:.3g} at its first evaluation (step {score.steps[0]:g}) and {now:.3g} now: it "
-        "cannot show what the run learns; an easy set looks like one that was seen before",
+        says=f"the held-out score is {begin:.3g} at its first evaluation (step {score.steps[0]:g}) and {now:.3g} on average "
+        "late: it cannot show what the run learns; an easy set looks like one that was seen before",
         numbers=numbers,
         metrics=metrics,
         onset=Onset(*(float(score.steps[0]),) * 3),

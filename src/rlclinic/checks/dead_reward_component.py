@@ -28,14 +28,14 @@ from rlclinic.stats.shift import longest_run
 
 _PENALTY = re.compile(r"penal|overlong|violat|punish|cost", re.I)
 _KINDS = {
-    "never": "no answer earns what is asked there",
-    "lost": "no longer earned",
-    "between": "differs between prompts and never within a group, where alone it could teach",
-    "always": "always satisfied, or unable to tell answers apart",
-    "faint": "under 2 % of the reward's variance from first to last",
-    "learnt": "always earned by now",
+    "never": ("no answer earns what is asked there", "is constant, so that it teaches nothing"),
+    "lost": ("no longer earned", "is no longer earned"),
+    "between": ("differs between prompts and never within a group, where alone it could teach", "ties in every group"),
+    "always": ("always satisfied, or unable to tell answers apart", "is constant, so that it teaches nothing"),
+    "faint": ("under 2 % of the reward's variance from first to last", "hardly counts"),
+    "learnt": ("always earned by now", "is always earned by now"),
 }
-"""What a dead part can be, worst first; the last three do no harm by themselves."""
+"""What a dead part can be, worst first, and the title for it; the last three do no harm by themselves."""
 
 
 class _Part(NamedTuple):
@@ -70,6 +70,7 @@ def dead_reward_component(run: Run, limits: Limits) -> Answer:
     since = max(found.since for found in worst)
     return Finding(
         severity=severity,
+        title=f"A part of the reward {_KINDS[kind][1]}.",
         says=_words(worst, kind) + proof(run, [found.name for found in worst], saved),
         numbers={**numbers, "rows": float(min(found.rows for found in worst))},
         metrics=metrics,
@@ -121,4 +122,4 @@ def _words(found: Sequence[_Part], kind: str) -> str:
     where = f"since step {since:g}" if kind in ("lost", "learnt") else shown
     many = len(found) > 1
     value = "" if kind in ("faint", "between") else f" {'are' if many else 'is'} {values} {where}"
-    return f"reward part{'s' * many} {who}{value}: {_KINDS[kind]}"
+    return f"reward part{'s' * many} {who}{value}: {_KINDS[kind][0]}"

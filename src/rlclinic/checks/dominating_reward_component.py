@@ -67,14 +67,16 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         still = plateau(right.steps, right.values, limits["still"]).flat is True
         early_days = steps < limits["patience"] or gain <= 0.0 or not still
         severity = Severity.INFO if early_days else min(graded, Severity.WARNING)
-        says = f"{plain}, and {aim.name} stays near {level:.3g}" + (" so far" if early_days else "")
+        says = f"{plain}, and {aim.name} {'stays' if still else 'is'} near {level:.3g}" + (
+            " so far" if early_days else ""
+        )
         onset = None
         evidence = Evidence(leader.share, None, "share of variance; no trend of the task part")
     else:
         grew = gain > 0.0 or (leader.part.weight is None and late_mean(own) > early(own))
         severity = Severity.CRITICAL if grew else Severity.WARNING
         top, low = (peak.peak, peak.late) if lost or down is None else (down.early, down.late)
-        says = f"{plain}, and {aim.name} fell from {top:.3g} to {low:.3g}"
+        says = f"{plain}, and {aim.name} fell from {top:.3g} to {low:.3g} (smoothed)"
         onset = down.onset if down is not None else peak.rollback
         p_value = peak.p_value if down is None else down.evidence.p_value
         evidence = Evidence(leader.share, p_value, "share of variance; fall of the task part", n=len(right))
@@ -83,6 +85,8 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
     first = float(run["reward.mean"].finite.steps[0]) if "reward.mean" in run else None
     if onset is not None and first is not None and first < onset.low:
         says += f"; {leader.part.name} is paid since step {first:g}"
+        if leader.since is not None and leader.since.step > first:
+            says += f" and dominates since step {leader.since.step:g}"
     return Finding(
         severity=severity,
         says=says,
@@ -91,6 +95,11 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         onset=onset,
         acts_from=first,
         evidence=evidence,
-        remedies=("reward_weights", "advantage_scaling", "read_top_answers"),
+        remedies=(
+            *(("cap_part",) if leader.by_length else ()),
+            "reward_weights",
+            "advantage_scaling",
+            "read_top_answers",
+        ),
         would_decide=("the held-out score of the task alone",) if "eval.score" not in run else (),
     )

@@ -67,11 +67,12 @@ def _by_share(run: Run, column: Column, limits: Limits) -> Finding:
     severity = limits.grade("share", sure)
     return Finding(
         severity=severity,
-        says=f"{level:.1%} of answers are empty or were aborted"
-        + ("; they do not count in the reward" if severity else ""),
+        says=f"{level:.1%} of answers are empty or were aborted{'; they do not count in the reward' if severity else ''}",
         numbers={"share": level, "at_least": sure},
         metrics=(column.metric,),
-        onset=since(column, limits.at("share", Severity.WARNING), level) if severity else None,
+        onset=since(column, limits.at("share", Severity.WARNING), level, told=limits.at("share", severity))
+        if severity
+        else None,
         evidence=Evidence(level, None, "share of answers without tokens, Wilson lower bound"),
         remedies=("read_short_answers",),
         would_decide=("the reason each empty answer ended: end token first, or an engine that gave up?",)

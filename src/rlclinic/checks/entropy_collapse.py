@@ -33,8 +33,10 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
     severity = limits.grade("ratio", ratio) if fall is not None else None
     deterministic = limits.grade("nats", now)
     gain = bought(run, since=fall.onset.step) if fall is not None else None
+    title = ""
     if severity is not None and gain is not None and gain.rising and deterministic is None:
         severity = Severity.INFO
+        title = f"The policy grew sure while its {'reward' if gain.metric == 'reward.mean' else 'held-out score'} rose."
     once = float(held(entropy.finite.values, 0.1, 3)[0].max()) if len(entropy.finite) >= 20 else 0.0
     if deterministic is not None and (run.short or fall is not None or once > 10 * max(now, 1e-12)):
         severity = max(severity or deterministic, deterministic)
@@ -53,6 +55,7 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
         says = f"entropy is {now:.3g} nats per token, without a lasting fall"
     return Finding(
         severity=severity,
+        title=title,
         says=says,
         numbers={"late": now, "ratio": ratio, **({"early": fall.early} if fall is not None else {})},
         metrics=(entropy.metric,),

@@ -124,6 +124,11 @@ class Check:
         return self.page.strip().splitlines()[0]
 
     @property
+    def info_title(self) -> str:
+        """What takes its place where the check only informs and its title would say too much; empty where it never does."""
+        return str(self.table.get("info_title", ""))
+
+    @property
     def tier(self) -> Tier:
         return cast(Tier, self.table["tier"])
 
@@ -264,7 +269,7 @@ def examine(
         return Examination(one.name, "unexamined", missing=answer.missing, says=answer.says), answer.notes
     if isinstance(answer, NotApplicable):
         return Examination(one.name, "not_applicable", says=answer.says), answer.notes
-    found = replace(answer, check=one.name, title=one.title, tier=one.tier, notes=())
+    found = replace(answer, check=one.name, title=answer.title or one.title, tier=one.tier, notes=())
     return Examination(one.name, "examined", found, says=answer.says), answer.notes
 
 

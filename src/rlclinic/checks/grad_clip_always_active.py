@@ -1,4 +1,4 @@
-"""Nearly every gradient is longer than the clip limit, so that every step has the same length.
+"""Nearly every gradient is longer than the clip limit, so that nearly every step has the same length.
 
 ## What you see
 The gradient norm, logged before clipping, lies above the limit in more than nine rows of ten.

@@ -109,7 +109,7 @@ def dead_groups(run: Run, limits: Limits) -> Dead | Unexamined | NotApplicable:
     if size and place is not None and 0 <= place <= 1 and (counted is None or len(run.components) < 2):
         expected = _expected(run, place, int(size))
     bound = limits.at("share", Severity.WARNING if level > limits.at("share", Severity.WARNING) else Severity.INFO)
-    began = _since_kind(run, kind, since(share, bound, level)) if level > bound else None
+    began = _since_kind(run, kind, since(share, bound, level, told=bound)) if level > bound else None
     return Dead(
         share=level,
         first=float(np.mean(c.values[: max(1, len(c) // 10)])),

@@ -1,4 +1,4 @@
-"""What tells the answers of a group apart is mostly noise of the judge.
+"""Noise of the judge is a large part of what tells the answers of a group apart.
 
 ## What you see
 A continuous reward whose spread within groups is tiny beside its range, while every group counts as alive and advantages

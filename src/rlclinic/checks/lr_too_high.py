@@ -53,7 +53,7 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
     return Finding(
         severity=severity,
         says=(raised.says if raised is not None else f"learning rate reaches {peak:.2g}")
-        + f", {times:.3g} times the upper end of the usual band for {method}{told}",
+        + f", {times:.3g} times the upper end of {method}{told}",
         numbers={"peak": peak, "band": band, "times": times, "reactions": float(len(reactions))},
         metrics=tuple(m for m in ("optim.lr", "kl.ref", "entropy.mean", "grad.norm", "reward.mean") if m in run),
         onset=began,
@@ -70,16 +70,16 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
 
 
 def _band(run: Run, limits: Limits) -> tuple[str, float]:
-    """Where the rate should end; the wider band of LoRA where the method is not known.
+    """Where the rate should end, in words and as a number; the wider band, of LoRA, where the method is not known.
 
     A rank that is only the trainer's default does not say that adapters are in use; a rank of 0 says that none are.
     """
     rank = run.knobs.get("lora")
     if rank is not None and rank.value and rank.origin != "default":
-        return "LoRA", limits["lora"]
+        return "the usual band for LoRA", limits["lora"]
     if rank is not None and rank.value in (0, None, False):
-        return "full fine-tuning", limits["full"]
-    return "LoRA (full fine-tuning bears less)", limits["lora"]
+        return "the usual band for full fine-tuning", limits["full"]
+    return "any usual band", limits["lora"]
 
 
 def _peak_reached(run: Run, peak: float) -> float:

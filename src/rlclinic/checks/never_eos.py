@@ -1,4 +1,4 @@
-"""The model never ends an answer: every answer, from the first step on, runs to the limit.
+"""The model hardly ever ends an answer: from the first step on, nearly every one runs to the limit.
 
 ## What you see
 The share of cut answers is about 1 from the start; shortest, mean and longest answer are all equal to the limit; no
@@ -12,10 +12,13 @@ Answers that end with a stop string or with an end-of-turn token that is not the
 cut although they are whole. A tiny limit looks the same: raise it fourfold on twenty prompts and see.
 """
 
+import numpy as np
+
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import bought
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import middle
+from rlclinic.vitals import LEFT_OUT
 
 _SAME = 0.01
 """Share by which lengths may differ and still be one limit (ours: a limit counted with or without its last token)."""
@@ -48,8 +51,10 @@ def never_eos(run: Run, limits: Limits) -> Answer:
     share = float((c.values >= limits["share"]).mean())
     shown = " shown" if run.excerpt else ""
     says = f"{c.values.mean():.0%} of answers reach the limit from the first row{shown} to the last"
-    if ended is not None and len(ended.finite):
-        none = float((ended.finite.values == 0).mean())
+    if ended is not None and (len(ended.finite) or LEFT_OUT in ended.note):
+        none = float((ended.finite.values == 0).mean()) if len(ended.finite) else 1.0
+        if LEFT_OUT in ended.note:
+            none = float((~np.isin(c.steps, ended.steps)).mean())
         says += f"; no answer ends by itself in {none:.0%} of rows"
         share = min(share, none)
     if run.short and share >= limits["rows"]:

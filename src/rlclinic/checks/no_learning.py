@@ -1,4 +1,4 @@
-"""Nothing has moved since the start: reward, and the held-out score with it, are where they began.
+"""The reward has not moved since the start: it is where it began, and the held-out score with it.
 
 ## What you see
 Over the whole run the reward has no trend, no step and no lasting change, and the log is long enough to show one.
@@ -58,6 +58,9 @@ def no_learning(run: Run, limits: Limits) -> Answer:
             metrics=("reward.mean",),
         )
     sure = off or constant or _idle(run)
+    kl = run.get("kl.ref")
+    adapter = kl is None or lasting(kl, falling=False) is None  # a KL that grows shows that the weights move
+    cures = ("score_gold_answers", *(("check_adapter",) if adapter else ()), "raise_learning_rate")
     cause = "; the learning rate is 0 in every row" if off else ""
     return Finding(
         severity=Severity.CRITICAL if sure and not run.short else Severity.WARNING,
@@ -67,7 +70,7 @@ def no_learning(run: Run, limits: Limits) -> Answer:
         metrics=tuple(m for m in ("reward.mean", "eval.score", "optim.lr") if m in run),
         onset=Onset(float(reward.steps[0]), float(reward.steps[0]), float(reward.steps[0])),
         evidence=Evidence(margin, 0.05, "no trend, no step, and equivalence over the whole run", equivalence=True),
-        remedies=("set_learning_rate",) if off else ("score_gold_answers", "check_adapter", "raise_learning_rate"),
+        remedies=("set_learning_rate",) if off else cures,
         would_decide=() if "eval.score" in run else ("a held-out score",),
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.model import Column, Evidence, Finding, Forecast, Onset, Run, Severity
-from rlclinic.stats.level import late
+from rlclinic.stats.level import EARLY, early, late
 from rlclinic.stats.trend import Plateau, net_change, trend
 from rlclinic.stats.trend import plateau as equivalence
 
@@ -48,10 +48,18 @@ def plateau(run: Run, limits: Limits) -> Answer:
     if not top and (long or (left > limits["budget"] and flat >= 0.5)):
         severity = Severity.WARNING
     rest = f"; {min(left, 0.99):.0%} of the planned {planned} steps remain" if left > 0.02 else ""
-    near = float(np.median(reward.values[reward.steps >= start]))
+    still = _still(held_out, start) and drift.change_low <= 0
+    stretch = reward.values[reward.steps >= start]
+    says = f"reward has stayed near {float(np.median(stretch)):.3g} since step {start:.0f}, {flat:.0%} of the run"
+    moving = drift.change_low > 0 or drift.change_high < 0
+    if moving:
+        ends = f"{early(stretch):.3g} to {late(stretch, EARLY):.3g}"
+        says = f"reward {'gains' if drift.change > 0 else 'loses'} little: {drift.change:+.2g} in the "
+        says += f"{reward.steps[-1] - start:.0f} steps since step {start:.0f} ({ends}), {flat:.0%} of the run"
     return Finding(
         severity=severity,
-        says=f"reward has stayed near {near:.3g} since step {start:.0f}, {flat:.0%} of the run{rest}",
+        title="Learning has all but stopped: for a long stretch the reward changes little." if moving else "",
+        says=says + rest,
         numbers={"flat": flat, "level": level, "left": left, "learned": float(learned)},
         metrics=tuple(m for m in ("reward.mean", "eval.score") if m in run),
         onset=Onset(start, max(float(reward.steps[0]), start - 0.1 * span), start + 0.1 * span),
@@ -61,7 +69,7 @@ def plateau(run: Run, limits: Limits) -> Answer:
         remedies=("harder_data", "larger_groups", *(("lr_schedule",) if _decays(run) else ()), "stop_here"),
         would_decide=() if held_out is not None else ("a held-out score",),
         forecast=_rest(planned - float(reward.steps[-1]), flat * span, drift) if left > 0.02 else None,
-        wasted=flat - 0.1 if severity == Severity.WARNING and long and not top and _still(held_out, start) else None,
+        wasted=flat - 0.1 if severity == Severity.WARNING and long and not top and still else None,
     )
 
 

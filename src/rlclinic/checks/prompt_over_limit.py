@@ -48,7 +48,9 @@ def prompt_over_limit(run: Run, limits: Limits) -> Finding:
         + (" although over-long prompts are filtered" if severity and filtered else ""),
         numbers={"share": share, "at_least": sure},
         metrics=tuple(m for m in ("length.prompt_clip_frac", "length.prompt.max") if m in run),
-        onset=since(cut, limits.at("share", Severity.WARNING), share) if severity else None,
+        onset=since(cut, limits.at("share", Severity.WARNING), share, told=limits.at("share", severity))
+        if severity
+        else None,
         evidence=Evidence(share, None, "share of prompts at the limit, Wilson lower bound"),
         remedies=("prompt_budget",),
         would_decide=("how many prompts of the data are longer than the limit",) if severity else (),

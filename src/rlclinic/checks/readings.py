@@ -195,14 +195,55 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
         sunk = metric == "eval.score" and last < first and fall(c.steps, c.values).p_value <= level
         sure = drift or sunk or (p_value <= level and abs(last - first) > (0.5 * sd if len(c) >= 12 else 0.0))
         rising, falling = sure and last > first, sure and last < first
+        span = "" if since <= column.finite.steps[0] else f" since step {c.steps[0]:g}"
+        thirds = f"means of the first and last third{span}"
         if sure:
-            says = f"{name} {'rose' if rising else 'fell'} ({first:.3g} to {last:.3g})"
-        elif abs(last - first) <= max(0.05 * abs(first), 0.01):
-            says = f"{name} stayed near {last:.3g}"
+            says = f"{name} {'rose' if rising else 'fell'} {_course(c, first, last, thirds)}"
+        elif abs(last - first) <= _near(first):
+            says = f"{name} {_level(column.finite, c, third, span)}"
         else:
-            says = f"{name} went from {first:.3g} to {last:.3g}, too little to be sure"
+            says = f"{name} went from {first:.3g} to {last:.3g} ({thirds}), too little to be sure"
         return Gain(metric, first, last, rising, falling, says)
     return None
+
+
+def _near(level: float) -> float:
+    """How far from a level a value may lie and still be called near it."""
+    return max(0.05 * abs(level), 0.01)
+
+
+def _level(whole: Column, c: Column, third: int, span: str) -> str:
+    """Words for a stretch ``c`` that ends where it began: it stayed only where its middle and the time before it agree."""
+    first, last = float(np.mean(c.values[:third])), float(np.mean(c.values[-third:]))
+    between = float(np.mean(c.values[third:-third])) if len(c) > 2 * third else last
+    before = whole.values[whole.steps < c.steps[0]]
+    earlier = float(np.mean(before)) if len(before) else last
+    if abs(between - last) > _near(last):
+        ends = f"{first:.3g} and {last:.3g}, means of the first and last third"
+        return f"ends near where it began{span} ({ends}), with {between:.3g} between"
+    if abs(earlier - last) > _near(last):
+        return f"is near {last:.3g}{span}, {earlier:.3g} before (means)"
+    return f"stayed near {last:.3g}"
+
+
+def _course(c: Column, first: float, last: float, how: str) -> str:
+    """ "from A to B" by the first and last value of a few evaluations, with their steps, where these show at least half of
+    the change; else by ``first`` and ``last``, which are ``how``."""
+    begun, ended = float(c.values[0]), float(c.values[-1])
+    if c.metric == "eval.score" and len(c) <= FEW and (ended - begun) * (last - first) >= 0.5 * (last - first) ** 2:
+        return f"from {begun:.3g} (step {c.steps[0]:g}) to {ended:.3g} (step {c.steps[-1]:g})"
+    return f"from {first:.3g} to {last:.3g} ({how})"
+
+
+def sank(column: Column, peak: float, late: float) -> str:
+    """ "fell from a best A to B" by the logged values of a few evaluations, with their steps, where these show at least half
+    of the fall; else by the smoothed levels ``peak`` and ``late``."""
+    c = column.finite
+    at = int(np.argmax(c.values))
+    best, last = float(c.values[at]), float(c.values[-1])
+    if len(c) <= FEW and best - last >= 0.5 * (peak - late):
+        return f"fell from a best {best:.3g} (step {c.steps[at]:g}) to {last:.3g} (step {c.steps[-1]:g})"
+    return f"fell from a best {peak:.3g} to {late:.3g} (smoothed)"
 
 
 def came_of(run: Run, began: Onset, column: Column) -> Gain | None:
@@ -220,7 +261,7 @@ def came_of(run: Run, began: Onset, column: Column) -> Gain | None:
     if fall is None or fall.onset.high < since:
         return gain
     name = "held-out score" if gain.metric == "eval.score" else "reward"
-    says = f"{name} fell ({fall.early:.3g} to {fall.late:.3g})"
+    says = f"{name} fell {_course(run[gain.metric].finite, fall.early, fall.late, 'levels before and after')}"
     return Gain(gain.metric, fall.early, fall.late, rising=False, falling=True, says=says)
 
 
@@ -274,12 +315,13 @@ def now(run: Run, values: Floats) -> float:
     return late_mean(values, 1 / 3, 1) if run.short else late_mean(values)
 
 
-def since(column: Column, limit: float, level: float) -> Onset | None:
+def since(column: Column, limit: float, level: float, *, told: float | None = None) -> Onset | None:
     """Since which step a share that ends at ``level`` has been beyond ``limit``.
 
     Where one step carries most of the climb, that step; where the share began near the limit, since the middle of its
-    climb: the climb is then the event, not the crossing. Rows are averaged in fives from 20 rows on, so that one quiet
-    row does not start the count anew.
+    climb: the climb is then the event, not the crossing. ``told`` is the number of the severity that is told: a share that
+    was beyond it from the first rows on and never left has been so from the first row, however much it climbs later. Rows
+    are averaged in fives from 20 rows on, so that one quiet row does not start the count anew.
     """
     c = column.finite
     if not len(c):
@@ -296,6 +338,10 @@ def since(column: Column, limit: float, level: float) -> Onset | None:
     if found is None:
         return None
     steep = [s for s in steps_found(c.steps, c.values, hidden=False) if s.jump >= MOST_OF * (level - first) > 0]
+    if told is not None and first >= told and crossing(c.steps, values, 0.8 * told, above=False, last=False) is None:
+        steep = [s for s in steep if s.jump >= first]  # what doubles at once is another event
+        if not steep:
+            return Onset(float(c.steps[0]), float(c.steps[0]), float(c.steps[0]))
     held = [s for s in steep if s.step >= found.step]
     if held:
         best = max(held, key=lambda s: s.jump)
@@ -442,7 +488,7 @@ def lost_for_good(run: Run, p_value: float, least: float) -> str | None:
             run.reward_range.low if run.reward_range is not None and metric == "reward.mean" else float(c.values.min())
         )
         if lost.p_value <= p_value and lost.drop >= least * (lost.peak - floor) > 0:
-            return f"{name} fell from {lost.peak:.3g} to {lost.late:.3g}"
+            return f"{name} {sank(c, lost.peak, lost.late)}"
     return None
 
 

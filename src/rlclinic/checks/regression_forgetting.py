@@ -15,7 +15,7 @@ model as a whole gets worse, which other checks report. A dip of one evaluation 
 import re
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import lasting
+from rlclinic.checks.readings import lasting, sank
 from rlclinic.model import Column, Evidence, Finding, Run
 from rlclinic.stats.coupling import FEWEST_EVALUATIONS, Fall, fall
 from rlclinic.stats.level import answers_behind, late_mean, rank_p
@@ -50,7 +50,7 @@ def regression_forgetting(run: Run, limits: Limits) -> Answer:
     beside = gained[0] if gained else "the training reward"
     return Finding(
         severity=limits.grade("loss", _share(turn)),
-        says=f"{worst} fell from a best {turn.peak:.3g} to {turn.late:.3g} while {beside} rose"
+        says=f"{worst} {sank(series[worst], turn.peak, turn.late)} while {beside} rose"
         + (f"; so did {len(lost) - 1} other{'s' * (len(lost) > 2)}" if len(lost) > 1 else ""),
         numbers={**numbers, "best": turn.peak, "late": turn.late},
         metrics=("eval.score",),

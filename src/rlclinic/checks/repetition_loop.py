@@ -68,7 +68,11 @@ def _logged(run: Run, share: Column, limits: Limits) -> Finding:
     level = now(run, share.values)
     rows = max(1, len(share) // 3 if run.short else len(share) // 4)
     severity = limits.grade("share", lower_bound(level, rows * trials_per_row(share.values)))
-    began = since(share, limits.at("share", Severity.WARNING), level) if severity is not None else None
+    began = (
+        None
+        if severity is None
+        else since(share, limits.at("share", Severity.WARNING), level, told=limits.at("share", severity))
+    )
     return Finding(
         severity=severity,
         says=f"{level:.1%} of answers repeat themselves" + at_seam(run, began, share),

@@ -72,8 +72,10 @@ def resume_discontinuity(run: Run, limits: Limits) -> Answer:
     worst = max(seams, key=lambda seam: (seam.severity, -seam.step))
     others = f"; {len(seams) - 1} more resume{'s' * (len(seams) > 2)}" if len(seams) > 1 else ""
     harm = worst.severity > Severity.INFO
+    title = "The run starts anew in the middle of its log." if worst.scratch else "" if harm else "The run was resumed."
     return Finding(
         severity=worst.severity,
+        title=title,
         says=worst.says + others,
         numbers={"resumes": float(len(seams)), "learning_rate": float(worst.rate), "kl": float(worst.kl)},
         metrics=tuple(m for m in ("optim.lr", "kl.ref", *STEPS) if m in run),

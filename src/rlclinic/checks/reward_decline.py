@@ -13,7 +13,7 @@ The data became harder at that step (a curriculum stage), or the reward itself w
 import numpy as np
 
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import LEAST, at_seam, lasting, likeliest, rises
+from rlclinic.checks.readings import LEAST, at_seam, lasting, likeliest, rises, sank
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.coupling import fall
 from rlclinic.stats.level import answers_behind, held, late, mean_difference
@@ -62,7 +62,7 @@ def reward_decline(run: Run, limits: Limits) -> Finding:
         since = began or Onset(top, float(reward.steps[best]), top)
     return Finding(
         severity=severity,
-        says=f"reward fell from a held {peak:.3g} to {level:.3g}, {share:.0%} of what it had earned"
+        says=f"reward fell from a held level of {peak:.3g} to one of {level:.3g}, {share:.0%} of what it had earned"
         + at_seam(run, since, reward),
         numbers={"peak": peak, "late": level, "share": share},
         metrics=("reward.mean",),
@@ -112,7 +112,8 @@ def _held_out(run: Run, limits: Limits) -> Finding | None:
     meanwhile = "rose" if rises(run) else "held"
     return Finding(
         severity=Severity.WARNING,
-        says=f"held-out score fell from {lost.peak:.3g} to {lost.late:.3g} while the training reward {meanwhile}",
+        title="The held-out score fell from a level that it had held, and did not come back.",
+        says=f"held-out score {sank(c, lost.peak, lost.late)} while the training reward {meanwhile}",
         numbers={"peak": lost.peak, "late": lost.late, "share": share},
         metrics=("eval.score", "reward.mean"),
         onset=lost.rollback,

@@ -17,7 +17,7 @@ what it costs to learn.
 from typing import NamedTuple
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
-from rlclinic.checks.readings import at_seam, lasting, left_behind
+from rlclinic.checks.readings import at_seam, lasting, left_behind, sank
 from rlclinic.checks.rewards import task_parts
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.coupling import FEWEST_EVALUATIONS
@@ -106,11 +106,11 @@ def _split(pair: _Pair, limits: Limits, made: int) -> _Split | None:
     level = limits["p_value"] / made
     seen = left_behind(signal, outcome, level, held_out=pair.held_out)
     if seen is not None and seen.verdict == "falling":
-        says = f"{pair.paid} rose while {pair.meant} fell from a best {seen.peak:.3g} to {seen.late:.3g}"
+        says = f"{pair.paid} rose while {pair.meant} {sank(outcome, seen.peak, seen.late)}"
         return _Split(pair, Severity.CRITICAL, says, seen.effect, seen.p_value, seen.m, seen.rollback)
     if pair.held_out and seen is not None:
-        ever = "followed at first and then stayed" if seen.verdict == "stalled" else "did not follow: it stayed"
-        says = f"{pair.paid} rose by {seen.rise:.3g}, and {pair.meant} {ever} near {seen.late:.3g}"
+        ever = "followed at first and then no more" if seen.verdict == "stalled" else "did not follow"
+        says = f"{pair.paid} rose by {seen.rise:.3g}, and {pair.meant} {ever}: it ends near {seen.late:.3g}"
         return _Split(pair, Severity.WARNING, says, abs(seen.effect), seen.p_value, seen.m, seen.rollback)
     if pair.held_out or len(outcome) < limits["dense"]:
         return None
@@ -119,6 +119,6 @@ def _split(pair: _Pair, limits: Limits, made: int) -> _Split | None:
         return None
     p_values = [p for p in (down.evidence.p_value, up.evidence.p_value) if p is not None]
     rose, fell = (f"from {change.early:.3g} to {change.late:.3g}" for change in (up, down))
-    says = f"{pair.paid} rose {rose} while {pair.meant} fell {fell}"
+    says = f"{pair.paid} rose {rose} while {pair.meant} fell {fell} (levels before and after)"
     p_value = max(p_values, default=None)
     return _Split(pair, Severity.CRITICAL, says, abs(down.change), p_value, len(outcome), down.onset)

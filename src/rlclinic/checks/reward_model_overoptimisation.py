@@ -18,7 +18,7 @@ import re
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import lasting, left_behind
+from rlclinic.checks.readings import lasting, left_behind, sank
 from rlclinic.model import Column, Evidence, Finding, Run, Severity
 from rlclinic.stats.coupling import FEWEST_EVALUATIONS
 from rlclinic.stats.level import late
@@ -55,7 +55,7 @@ def reward_model_overoptimisation(run: Run, limits: Limits) -> Answer:
         return Finding(None, says, {"kl": now}, metrics)
     at = seen.rollback
     best = None if at is None else float(np.interp(at.step, away.steps, away.values))
-    moved = f"fell from a best {seen.peak:.3g} to {seen.late:.3g}" if seen.verdict == "falling" else "stopped following"
+    moved = sank(gold, seen.peak, seen.late) if seen.verdict == "falling" else "stopped following"
     budget = "" if best is None else f"; its best lies at a KL of {best:.3g} {unit}, now {now:.3g}"
     return Finding(
         severity=Severity.CRITICAL if seen.verdict == "falling" else Severity.WARNING,

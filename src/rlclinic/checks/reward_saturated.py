@@ -1,4 +1,4 @@
-"""The training reward sits at the top of what it can be: the task is solved, or the verifier passes everything.
+"""The training reward sits at or near the top of what it can be: the task is solved, or the verifier passes everything.
 
 ## What you see
 The mean reward is close to the attainable maximum; the spread within groups goes to zero.

@@ -9,16 +9,20 @@ from typing import NamedTuple
 import numpy as np
 
 from rlclinic.answers import agreement
-from rlclinic.answers.parts import OF_THE_TASK, PartShare, shares
+from rlclinic.answers.parts import OF_THE_TASK, PartShare, share_by_step, shares
 from rlclinic.checks.readings import lasting
 from rlclinic.model import Component, Floats, Onset, Run
 from rlclinic.stats.level import early, late, late_mean
+from rlclinic.stats.shift import crossing
 
 _BESIDE_IT = re.compile(
     r"format|style|length|\blen|(^|_)tags?|xml|json|struct|penal|bonus|lang|repet|overlong|(xml|token|word)_?count|brev|concis|think|cit(e|ation)"
     r"|tool_?(use|call)|(^|_)int_",
     re.I,
 )
+
+_HALF = 0.5
+"""Share from which a part decides more than all others together."""
 
 
 def task_parts(run: Run) -> tuple[Component, ...]:
@@ -37,7 +41,10 @@ class Leader(NamedTuple):
     share: float
     of: str
     since: Onset | None = None
-    """The first step, where it led in the first third of the run as well; else the start of its rise."""
+    """Since when it has most of what is shared, by the saved answers step by step; without them the first step, where it
+    led in the first third of the run as well; else the start of its rise."""
+    by_length: bool = False
+    """Whether the saved answers prove it to be an exact function of the answer's length."""
     note: str = ""
     """What else is proven of it."""
 
@@ -96,6 +103,23 @@ def saved_shares(run: Run) -> dict[str, PartShare]:
     return {one.name: one for one in shares(table, {name: part.weight for name, part in run.components.items()})}
 
 
+def _leads_since(run: Run, name: str) -> Onset | None:
+    """Since which saved step a part has at least half of what the answers of a group differ by, to the end; it leads from
+    the first row of the log on where it does so in all of them."""
+    table = agreement.trusted(run)
+    if table is None:
+        return None
+    steps, own = share_by_step(table, name, {name: part.weight for name, part in run.components.items()})
+    began = crossing(steps, own, _HALF, above=True)
+    if began is None:
+        return None
+    if began.step <= steps[0]:
+        first = float(run.components[name].mean.finite.steps[0])
+        return Onset(first, first, first)
+    before = float(steps[steps < began.step][-1])
+    return Onset(began.step, min(began.low, before), began.high)
+
+
 def leading(run: Run) -> Leader | None:
     """The part with the largest share of what the saved answers of a group differ by late in the run or, without saved
     parts, of the late variance or, without spreads, of the reward's rise."""
@@ -103,12 +127,13 @@ def leading(run: Run) -> Leader | None:
     if len(saved) > 1:
         shares = {name: one.last if np.isfinite(one.last) else one.share for name, one in saved.items()}
         name = max(shares, key=lambda one: shares[one])
-        part, step = run.components[name], float(run.components[name].mean.finite.steps[0])
-        rise = None if saved[name].first > 0.7 else lasting(part.mean, falling=False)
-        since = Onset(step, step, step) if saved[name].first > 0.7 else None if rise is None else rise.onset
+        part = run.components[name]
+        since = _leads_since(run, name)
+        if since is None and (rise := lasting(part.mean, falling=False)) is not None:
+            since = rise.onset
         what = "what the saved answers of a group differ by"
         note = ", an exact function of the answer's length," if saved[name].by_length else ""
-        return Leader(part, min(1.0, shares[name]), what, since, note)
+        return Leader(part, min(1.0, shares[name]), what, since, saved[name].by_length, note)
     variances = {name: values for name, values in weighted_variances(run).items() if len(values)}
     late_sums = {name: late_mean(values) for name, values in variances.items()}
     if (whole := sum(late_sums.values())) > 0.0:

@@ -17,7 +17,7 @@ together with an outside measure is doing its work.
 import re
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import left_behind
+from rlclinic.checks.readings import left_behind, sank
 from rlclinic.checks.rescored import moved
 from rlclinic.checks.rewards import task_parts
 from rlclinic.model import Column, Component, Evidence, Finding, Run, Severity
@@ -56,7 +56,7 @@ def self_judge_drift(run: Run, limits: Limits) -> Answer:
         return Finding(None, f"{judge.name} and {name} do not part", {}, metrics)
     return Finding(
         severity=_severity(seen, bool(own), judge, limits),
-        says=f"{judge.name} rose by {seen.rise:.3g} while {name} {_course(seen)}"
+        says=f"{judge.name} rose by {seen.rise:.3g} while {name} {_course(seen, outside[0])}"
         + (": the policy scores itself" if own else "; whether the judge is the policy itself the log does not say"),
         numbers={"rise": seen.rise, "outside": seen.late},
         metrics=metrics,
@@ -105,6 +105,6 @@ def _severity(seen: Coupling, own: bool, judge: Component, limits: Limits) -> Se
     return Severity.CRITICAL if seen.verdict == "falling" and heavy else Severity.WARNING
 
 
-def _course(seen: Coupling) -> str:
+def _course(seen: Coupling, outside: Column) -> str:
     fell = seen.verdict == "falling"
-    return f"fell from a best {seen.peak:.3g} to {seen.late:.3g}" if fell else f"stayed near {seen.late:.3g}"
+    return sank(outside, seen.peak, seen.late) if fell else f"did not follow and ends near {seen.late:.3g}"

@@ -56,7 +56,9 @@ def silent_data_loss(run: Run, limits: Limits) -> Answer:
         says=_SHARES[name].format(share) + ("" if severity is None else "; reward and length count them all the same"),
         numbers={"share": share, "whole": float(np.mean(column.values))},
         metrics=(name,),
-        onset=since(column, limits.at("share", Severity.WARNING), share) if severity is not None else None,
+        onset=since(column, limits.at("share", Severity.WARNING), share, told=limits.at("share", severity))
+        if severity is not None
+        else None,
         evidence=Evidence(share, None, "present share against a level"),
         remedies=("response_budget", "soft_overlong_penalty")
         if cut

@@ -41,7 +41,8 @@ def stale_rollouts(run: Run, limits: Limits) -> Answer:
         severity = Severity.CRITICAL
     elif severity is not None and (corrected or (gain is not None and gain.rising)):
         severity = Severity.INFO
-    began: Onset | None = since(age, limits.at("versions", Severity.WARNING), level) if severity is not None else None
+    least = limits.at("versions", Severity.WARNING)
+    began: Onset | None = since(age, least, level, told=least) if severity is not None else None
     how = "" if severity is None else ", with correcting weights" if corrected else ", without correcting weights"
     return Finding(
         severity=severity,

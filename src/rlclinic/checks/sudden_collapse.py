@@ -80,7 +80,7 @@ def sudden_collapse(run: Run, limits: Limits) -> Answer:
         remedies = ("restore_learning_rate", "undo_change")
     return Finding(
         severity=Severity.CRITICAL,
-        says=f"reward fell from {level:.3g} to {now:.3g} around step {at.step:g} and stayed there{told}"
+        says=f"reward fell from a level of {level:.3g} to one of {now:.3g} around step {at.step:g} and stayed there{told}"
         + at_seam(run, at, reward),
         numbers={"before": level, "late": now, "lost": lost, "size": size},
         metrics=("reward.mean", *(m for m in COMPANIONS if m in run and any(k == run[m].key for _, k in moved))),

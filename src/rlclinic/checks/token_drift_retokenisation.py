@@ -54,7 +54,9 @@ def token_drift_retokenisation(run: Run, limits: Limits) -> Answer:
         ),
         numbers={"share": share, "largest": largest, "mean": typical},
         metrics=(*pair, *(m for m in ("agent.turns.mean",) if m in run)),
-        onset=since(rows, limits.at("share", Severity.WARNING), share) if severity is not None else None,
+        onset=since(rows, limits.at("share", Severity.WARNING), share, told=limits.at("share", severity))
+        if severity is not None
+        else None,
         evidence=Evidence(largest / max(typical, 1e-12), None, "rows whose largest gap dwarfs the mean"),
         remedies=("token_in_token_out", "tokenization_check", "roll_back"),
         would_decide=("token ids as sampled beside those trained, for ten conversations",) if severity else (),

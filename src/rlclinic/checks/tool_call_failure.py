@@ -33,7 +33,11 @@ def tool_call_failure(run: Run, limits: Limits) -> Answer:
     learning = fall is not None and fall.late < 0.7 * fall.early
     first, last, rows = longest_run(c.steps, c.values >= limits.at("share", Severity.WARNING))
     over = severity is None and not run.short and rows >= max(5, 0.1 * len(c))
-    began = since(column, limits.at("share", Severity.WARNING), share) if severity is not None else None
+    began = (
+        None
+        if severity is None
+        else since(column, limits.at("share", Severity.WARNING), share, told=limits.at("share", severity))
+    )
     if severity is not None and learning:
         severity = Severity.INFO
     told = ", and fewer from step to step" if learning else at_seam(run, began, column)

@@ -49,12 +49,19 @@ def truncation(run: Run, limits: Limits) -> Finding:
             evidence=Evidence(share, None, "longest answer against the configured limit"),
             remedies=("stop_tokens",),
         )
-    began = since(cut, limits.at("share", Severity.WARNING), share) if severity is not None else None
+    began = (
+        None
+        if severity is None
+        else since(cut, limits.at("share", Severity.WARNING), share, told=limits.at("share", severity))
+    )
     ended = run.get("length.terminated.mean")
     limit = run.number("max_response_length")
     detail = ""
-    if ended is not None and len(ended.finite) and now(run, ended.finite.values) > 0:
-        detail = f"; answers that end take {now(run, ended.finite.values):.0f} tokens"
+    whole = ended.finite.since(float(cut.steps[-rows])).values if ended is not None and len(cut) else ()
+    if len(whole) and float(np.mean(whole)) > 0:
+        detail = f"; answers that end take {np.mean(whole):.0f} tokens"
+    if began is not None and began.step <= cut.steps[0] and share > 1.3 * begun:
+        detail += f"; {begun:.0%} did from the first rows on, and the share rises"
     if limit:
         detail += f", limit {limit:.0f}" if detail else f"; limit {limit:.0f} tokens"
     return Finding(

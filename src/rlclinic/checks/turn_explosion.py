@@ -39,7 +39,7 @@ def turn_explosion(run: Run, limits: Limits) -> Answer:
     if by_turns is not None and rise is not None:
         began = rise.onset
     elif by_limit is not None and out is not None:
-        began = since(out, limits.at("share", Severity.WARNING), share)
+        began = since(out, limits.at("share", Severity.WARNING), share, told=limits.at("share", by_limit))
     gain = came_of(run, began, turns) if began is not None else None
     if gain is not None and gain.rising:
         severity = None if gain.metric == "eval.score" and by_limit is None else Severity.INFO

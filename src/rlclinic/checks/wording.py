@@ -33,7 +33,9 @@ def counted(
     enough = len(share) >= limits["answers"] and last.prompts >= limits["prompts"]
     severity = limits.grade(grade, least) if enough else None
     column = share.column(metric)
-    began = _since(column, limits.at(grade, Severity.WARNING), last.value) if severity is not None else None
+    began = None
+    if severity is not None:
+        began = _since(column, limits.at(grade, Severity.WARNING), last.value, limits.at(grade, severity))
     says = f"in the saved answers, {last.value:.1%} {told}"
     says += f", {first.value:.1%} at first" if len(share.steps) > 1 else ""
     says += f" ({last.count} answers{'' if share.of == 'all answers' else ' read'})"
@@ -49,10 +51,10 @@ def counted(
     )
 
 
-def _since(column: Column, limit: float, level: float) -> Onset | None:
+def _since(column: Column, limit: float, level: float, told: float) -> Onset | None:
     """``since``, but never from a first row that is itself below the limit: answers are saved every so many steps, and a
     median of the first rows spans much of the run."""
-    began = since(column, limit, level)
+    began = since(column, limit, level, told=told)
     if began is None or began.step > column.steps[0] or column.values[0] >= 0.5 * limit:
         return began
     return crossing(column.steps, column.values, limit, above=True, last=False) or began

@@ -1,4 +1,4 @@
-"""The gradient is exactly zero, step after step.
+"""The gradient is exactly zero in many steps.
 
 ## What you see
 `grad_norm` is 0 (not small: 0) in many steps, and often the loss with it.

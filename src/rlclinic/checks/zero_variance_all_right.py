@@ -1,4 +1,4 @@
-"""Most groups are solved by all their answers: all earn the same top reward, so that they carry no gradient.
+"""Many groups are solved by all their answers: all earn the same top reward, so that they carry no gradient.
 
 ## What you see
 The share of groups without reward spread is high while the reward sits near its maximum; the gradient norm shrinks with

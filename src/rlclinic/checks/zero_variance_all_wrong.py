@@ -1,4 +1,4 @@
-"""Most groups are all wrong: no answer earns anything, so no answer is better than another and nothing is learned.
+"""Many groups are all wrong: no answer of theirs earns anything, so no answer is better than another and nothing is learned.
 
 ## What you see
 The share of groups without reward spread is high from the first steps, with the reward at its minimum; perhaps one

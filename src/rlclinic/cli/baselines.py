@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def learn(
 
     if not sources:
         raise BadRequest("healthy runs", "none", hint="rlclinic baseline learn RUN... -o my.toml")
-    places = [source if "://" in source or source == "-" else str(Path(source).resolve()) for source in sources]
+    places = [source if "://" in source or source == "-" else os.path.realpath(source) for source in sources]
     twice = next((source for i, source in enumerate(sources) if places[i] in places[:i]), None)
     if twice is not None:
         raise BadRequest("different runs", f"{twice} given twice", hint="give each run once")
@@ -100,14 +101,23 @@ def show(file: Path) -> None:
 
     learning = baselines.read_baseline(file)
     click.echo(_clean(_summary(learning)))
-    if learning.bands:
-        width = max(len(name) for name in learning.bands)
-        width = min(width, 40)
+    # How far a run has come, and its totals, are no measure of it.
+    bands = [(_title(name), one) for name, one in learning.bands.items() if not name.startswith(("progress.", "run."))]
+    if bands:
+        width = min(max(len(name) for name, _ in bands), 40)
         click.echo(f"\n{'band':{width}}  {'first tenth':>23}  {'last tenth':>23}  runs    rows")
-        for name, course in learning.bands.items():
+        for name, course in bands:
             ends = [f"{course.low[at]:.4g} to {course.high[at]:.4g}" for at in (0, -1)]
             line = f"{_clean(name)[:width]:{width}}  {ends[0]:>23}  {ends[1]:>23}  {course.runs:4}  {course.rows:6}"
             click.echo(line)
+
+
+def _title(name: str) -> str:
+    """A band by the plain name of its metric, which a reward part and a held-out key are themselves."""
+    from rlclinic.report.series import title_of
+
+    kind, _, own = name.partition(".")
+    return f"reward part {own}" if kind == "part" else f"held out: {own}" if kind == "held_out" else title_of(name)
 
 
 def _summary(learning: Learning) -> str:
@@ -122,7 +132,10 @@ def _summary(learning: Learning) -> str:
     versions = f" ({', '.join(recipe.versions)})" if recipe.versions else ""
     lines.append(f"recipe: {settings or 'not known'}{versions}")
     lines += [f"differs between the runs: {', '.join(recipe.varied)}"] if recipe.varied else []
-    lines += [] if learning.limits else ["no limit is moved: these runs are well within the built-in ones"]
+    if not learning.limits:
+        lines.append(
+            f"no limit is moved{'' if learning.accepted else ': these runs are well within the built-in ones'}"
+        )
     for one in learning.limits:
         moved = ", ".join(
             f"{'' if grade == 'value' else f'{grade} '}{one.before[grade]:g} -> {number:g}"

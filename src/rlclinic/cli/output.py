@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextManager[object]:
     """A spinner on a terminal's standard error while an address or more than ``large`` bytes are read; else nothing."""
     afar = [source for source in sources if "://" in source]
-    size = sum(path.stat().st_size for source in sources if (path := Path(source)).is_file())
+    size = sum(map(_size, sources))
     if (size < large and not afar) or sys.stderr is None or not sys.stderr.isatty():
         return nullcontext()
     from rich.console import Console
@@ -29,6 +30,14 @@ def busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextMana
     return Console(stderr=True).status(
         f"fetching {escape(afar[0])} ..." if afar else f"reading {size / 1e6:,.0f} MB ..."
     )
+
+
+def _size(source: str) -> int:
+    """Bytes of a file; 0 for anything else, and for a name that no file system takes, which reading tells of."""
+    try:
+        return os.path.getsize(source) if os.path.isfile(source) else 0
+    except (OSError, ValueError):
+        return 0
 
 
 def settled(form: str, output: Path | None) -> str:

@@ -103,9 +103,11 @@ def _same(before: str, after: str) -> bool:
 
 
 def _code(verification: Verification, level: int) -> int:
-    """1 for what is not cured and not improving, or new; 3 for what cannot be decided; else 0."""
+    """1 for what is not cured and not improving, or new; 3 for what cannot be decided, or a run before that could not be
+    judged; else 0."""
     asked = [cure for cure in verification.cures if (cure.finding.severity or 0) >= level]
-    sick = any(cure.verdict in ("no_effect", "worse") for cure in asked)
+    sick = any(cure.verdict in ("no_effect", "worse", "overshot") for cure in asked)
     if sick or any((finding.severity or 0) >= level for finding in verification.new):
         return 1
-    return 3 if any(cure.verdict == "undecided" for cure in asked) else 0
+    blind = not verification.cures and verification.before.verdict.severity == "undecided"
+    return 3 if blind or any(cure.verdict == "undecided" for cure in asked) else 0

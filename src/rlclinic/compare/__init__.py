@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from rlclinic.compare.better import HELD_OUT, better, lead_rows
 from rlclinic.compare.metrics import decide, metric_row, repeated_groups, spread_of, with_onset
 from rlclinic.compare.rows import (
     AXES,
     Against,
+    Better,
     By,
     Change,
     Comparison,
@@ -18,15 +23,17 @@ from rlclinic.compare.rows import (
     SettingRow,
     Word,
 )
-from rlclinic.compare.settings import equal, of_one_setting, settings_of
+from rlclinic.compare.settings import differs, equal, of_one_setting, settings_of
 from rlclinic.compare.sides import Side, common, identical
 from rlclinic.diagnose import diagnose
 from rlclinic.errors import BadRequest, UnknownName, nearest
 from rlclinic.model import Diagnosis, Finding, Run, Severity
+from rlclinic.stats import paired
 
 __all__ = [
     "AXES",
     "Against",
+    "Better",
     "By",
     "Change",
     "Comparison",
@@ -41,8 +48,12 @@ __all__ = [
 
 _OF_BATCH = ("train_batch_size", "mini_batch_size", "per_device_batch_size", "grad_accumulation", "group_size",
              "answers_per_step", "steps_per_generation")  # fmt: skip
-_NO_MOVER = ("time.", "perf.", "optim.", "kl.ref_coef", "entropy.coef", "entropy.threshold")
-"""What follows from the machine or is set: it does not tell since when the training itself went another way."""
+_RANGE = 3.0
+"""Factor between the largest rewards of two runs from which they may not be given in one way (ours)."""
+_VAGUE = "reward.std_unresolved"
+_NO_MOVER = ("time.", "perf.", "loss.", "optim.", "kl.ref_coef", "entropy.coef", "entropy.threshold")
+"""What follows from the machine, is set, or has no level of its own (a policy loss): it does not tell since when the
+training itself went another way."""
 
 
 def compare(runs: Sequence[Diagnosis | Run], *, by: By = "step", names: Sequence[str] | None = None) -> Comparison:
@@ -65,6 +76,11 @@ def compare(runs: Sequence[Diagnosis | Run], *, by: By = "step", names: Sequence
     if len(told) != len(runs) or len(set(told)) != len(told):
         raise BadRequest(f"{len(runs)} different names", ", ".join(told))
     looked = [one if isinstance(one, Diagnosis) else diagnose(one) for one in runs]
+    with np.errstate(over="ignore", invalid="ignore"):  # as in a diagnosis: values of 1e308 overflow in sums
+        return _compared(told, looked, by)
+
+
+def _compared(told: tuple[str, ...], looked: Sequence[Diagnosis], by: By) -> Comparison:
     sides = [Side(name, one, by) for name, one in zip(told, looked, strict=True)]
     settings = settings_of([one.run for one in looked])
     groups = of_one_setting([one.run for one in looked])
@@ -88,11 +104,17 @@ def _against(
     repeated = [one for one, group in zip(sides, groups, strict=True) if group in repeated_groups(groups)]
     span = common(first, second)
     warnings = _warnings(first, second, by, span, settings, place)
-    findings = finding_rows(first.diagnosis, second.diagnosis)
+    findings = finding_rows(first, second)
     mine, theirs = set(first.columns), set(second.columns)
-    only = (tuple(m for m in first.columns if m not in theirs), tuple(m for m in second.columns if m not in mine))
+    vague = [] if span is None else _unresolved(first, second)
+    apart = {column.metric for row in vague for column in row.columns}
+    only = (
+        tuple(m for m in first.columns if m not in theirs and m not in apart),
+        tuple(m for m in second.columns if m not in mine and m not in apart),
+    )
     if span is None:
-        return Against(second.name, second.diagnosis, None, warnings, (), only, findings, None)
+        none = Better("unknown", None, "they share no stretch of the axis")
+        return Against(second.name, second.diagnosis, None, warnings, (), only, findings, None, better=none)
     rows = [
         metric_row(metric, first, second, span, spread_of(metric, repeated, groups, sides, span, (first, second)))
         for metric in first.columns
@@ -104,32 +126,54 @@ def _against(
         row for row in told if row.word == "different" and row.onset is not None and not row.name.startswith(_NO_MOVER)
     ]
     parted = min(moved, key=_order, default=None)
+    looked = tuple(row for row in lead_rows(told, first, second) if row is not None)
+    scale = _of_reward(first, second)
+    which = replace(better(told, first, second, settings, place, bool(scale)), looked=looked)
+    if any(row.word == "incomparable" for row in looked if row.name == "reward.mean"):  # which is told there
+        warnings = tuple(said for said in warnings if said not in scale)
+    leading = tuple(row.name for row in looked)
     alike = identical(first, second) if by == "step" else None
     return Against(
         second.name,
         second.diagnosis,
         span,
         warnings,
-        tuple(sorted(told, key=_rank)),
+        tuple(sorted([*told, *vague], key=lambda row: _rank(row, leading))),
         only,
         findings,
         parted,
         alike,
         len(repeated),
+        which,
     )
 
 
+def _unresolved(first: Side, second: Side) -> list[MetricRow]:
+    """A key that both logs hold, but whose meaning hangs on a version that one of them does not tell."""
+    rows = []
+    for one, other, turn in ((first, second, 1), (second, first, -1)):
+        column = one.columns.get(_VAGUE)
+        twin = None if column is None else next((c for c in other.columns.values() if c.key == column.key), None)
+        if column is not None and twin is not None and twin.metric != _VAGUE:
+            says = f"what {column.key} is depends on the version of the trainer, which {one.name} does not tell"
+            rows.append(MetricRow(_VAGUE, (column, twin) if turn > 0 else (twin, column), "incomparable", says))
+    return rows
+
+
 def _order(row: MetricRow) -> tuple[tuple[float, float], float]:
-    """Earliest first, of those at the same place the surest."""
-    at = (math.inf, math.inf) if row.onset is None else (row.onset.step, row.onset.low)
+    """That has surely parted first, of those at the same place the surest."""
+    at = (math.inf, math.inf) if row.onset is None else (row.onset.high, row.onset.step)
     return at, row.q_value or 0.0
 
 
-def _rank(row: MetricRow) -> tuple[int, bool, tuple[float, float], float]:
-    """Different ones first, the earliest mover before the others, what is set or timed last; of each other word in the order
-    of the log."""
+def _rank(row: MetricRow, leading: Sequence[str]) -> tuple[int, int, bool, float]:
+    """Different ones first; of each word the held-out score and the reward first, then parts of it and the surest, what is
+    set or timed last."""
     place = ("different", "within_seeds", "open", "same", "incomparable").index(row.word)
-    return (place, row.name.startswith(_NO_MOVER), *_order(row)) if place == 0 else (place, False, (0.0, 0.0), 0.0)
+    held = 1 if row.name.startswith((HELD_OUT, "part.")) else 2
+    first = leading.index(row.name) - 2 if row.name in leading else held
+    sure = (row.q_value or 0.0) if place == 0 else 0.0
+    return (place, first, row.name.startswith(_NO_MOVER), sure)
 
 
 def _warnings(
@@ -145,9 +189,18 @@ def _warnings(
     unit = {"step": "steps", "token": "tokens", "time": "seconds"}[by]
     if span is None:
         said.append(f"the runs share no stretch of {unit}, so no metric is compared")
+    said += [
+        f"{row.title} differ: the zero-variance share and the spread within groups depend on how many answers are compared"
+        for row in settings
+        if row.name == "group_size" and differs(row, first.run, second.run, place)
+    ]
+    said += _of_reward(first, second)
     frameworks = [run.framework for run in (a, b)]
     titles = [None if one is None else f"{one.title} {one.version or ''}".strip() for one in frameworks]
-    if titles[0] != titles[1]:
+    one, other = frameworks
+    # A version that a log does not tell is no other version.
+    untold = one is not None and other is not None and one.name == other.name and not (one.version and other.version)
+    if titles[0] != titles[1] and not untold:
         said.append(
             f"{first.name} was written by {titles[0] or 'an unknown trainer'}, {second.name} by"
             f" {titles[1] or 'an unknown trainer'}: a key of one name may be measured in another way"
@@ -164,19 +217,39 @@ def _warnings(
         said.append(
             f"{', '.join(row.title for row in differ)} differ: a step is not the same amount of data; see --by token"
         )
-    for one in (first, second):
-        if one.diagnosis.run.began is not None:
-            said.append(f"of {one.name} only the last attempt is compared, from step {one.diagnosis.run.began:.10g} on")
-        if one.run.thinned:
-            said.append(f"{one.name}: {one.run.thinned}")
+    for side in (first, second):
+        if side.diagnosis.run.began is not None:
+            said.append(
+                f"of {side.name} only the last attempt is compared, from step {side.diagnosis.run.began:.10g} on"
+            )
+        if side.run.thinned:
+            said.append(f"{side.name}: {side.run.thinned}")
     return tuple(said)
 
 
-def finding_rows(first: Diagnosis, second: Diagnosis) -> tuple[FindingRow, ...]:
-    """Checks with a finding in either run: those new or worse first, then what is gone, then what stayed."""
-    looks = [{e.check: e for e in one.checks} for one in (first, second)]
+def _of_reward(first: Side, second: Side) -> list[str]:
+    """That the reward may be another one, where its values do not overlap or are of another size."""
+    columns = [side.columns.get("reward.mean") for side in (first, second)]
+    known = [column.finite.values for column in columns if column is not None and len(column.finite) >= paired.FEWEST]
+    if len(known) < 2:
+        return []
+    (low, high), (floor, top) = ((float(v.min()), float(v.max())) for v in known)
+    small, large = sorted((max(abs(low), abs(high)), max(abs(floor), abs(top))))
+    if high >= floor and top >= low and large <= _RANGE * small:
+        return []
+    return [
+        f"the reward lies between {low:.3g} and {high:.3g} in {first.name}, between {floor:.3g} and {top:.3g} in"
+        f" {second.name}: where it is given in another way (range, parts, data), metrics of the reward do not compare"
+    ]
+
+
+def finding_rows(first: Side, second: Side) -> tuple[FindingRow, ...]:
+    """Checks with a finding in either run: those new or worse first, then what is gone, then what stayed. What began after
+    the end of the shorter run was not seen there, and is neither gone nor new."""
+    sides = (first, second)
+    looks = [{e.check: e for e in one.diagnosis.checks} for one in sides]
     found: list[Mapping[str, Finding]] = [
-        {f.check: f for f in one.findings if f.severity is not None} for one in (first, second)
+        {f.check: f for f in one.diagnosis.findings if f.severity is not None} for one in sides
     ]
     rows = []
     for check in dict.fromkeys((*found[0], *found[1])):
@@ -191,9 +264,18 @@ def finding_rows(first: Diagnosis, second: Diagnosis) -> tuple[FindingRow, ...]:
                     else "could not look"
                 )
                 blind += f": {look.says}" if look is not None and look.says else ""
+            elif other is not None and check not in found[side] and _later(other, sides[1 - side], sides[side]):
+                blind = f"{sides[side].name} ends before it began in {sides[1 - side].name}"
         rows.append(FindingRow(check, _change(before, after, bool(blind)), before, after, blind))
     rank = {"new": 0, "worse": 1, "unseen": 2, "gone": 3, "better": 4, "same": 5}
     return tuple(sorted(rows, key=lambda row: (rank[row.change], -severity_of(row.after or row.before))))
+
+
+def _later(finding: Finding, own: Side, other: Side) -> bool:
+    """Whether a finding of one run may have begun only after the other one had ended."""
+    if finding.onset is None or own.span is None or other.span is None or own.span[1] <= other.span[1]:
+        return False
+    return own.at(finding.onset.high) > other.span[1]
 
 
 def severity_of(finding: Finding | None) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from rlclinic.model import Column, Diagnosis, Finding, Knob, Onset
-from rlclinic.stats.paired import Apart
+from rlclinic.stats.paired import Apart, Where
 
 By: TypeAlias = Literal["step", "token", "time"]
 Word: TypeAlias = Literal["different", "within_seeds", "same", "open", "incomparable"]
@@ -14,6 +14,8 @@ Outcome: TypeAlias = Literal["same", "different", "one_sided", "other_meaning"]
 Change: TypeAlias = Literal["gone", "new", "same", "worse", "better", "unseen"]
 
 AXES: tuple[By, ...] = get_args(By)
+IN_FORCE = ("optim.lr", "optim.lr_critic", "optim.wd", "kl.ref_coef", "entropy.coef", "entropy.threshold")
+"""Settings that the log repeats row by row: they are compared as written, without any noise."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,28 @@ class MetricRow:
     from_start: bool = False
     exact: bool = False
     """The log itself shows the difference (NaN in one of them, a schedule, two constants): no chance is involved."""
+    shown: float | None = None
+    """The difference that ``word`` speaks of: the late one, or the clearest where only that differs. None without one."""
+    half: float | None = None
+    """Half of the interval of ``shown``, by noise and what seeds may differ by, at the level of all metrics of the pair: it
+    leaves out 0 exactly where the test says so. Of what is the same, by the noise of both runs alone. None where no test
+    decides (a lead in pace, values without overlap)."""
+    place: Where = ""
+    """Where ``shown`` is; empty for the mean of the whole stretch."""
+
+
+@dataclass(frozen=True, eq=False)
+class Better:
+    """Which of two runs is better."""
+
+    run: Literal["first", "second", "neither", "unknown"]
+    """``neither`` where the two are the same in ``row``."""
+    row: MetricRow | None = None
+    """The metric that decides, or that would have."""
+    because: str = ""
+    """Why it cannot be told; empty where it is."""
+    looked: tuple[MetricRow, ...] = ()
+    """The held-out score and the reward, as far as both runs have them."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +98,12 @@ class Against:
     """Metrics that only the reference has, and those that only this run has."""
     findings: tuple[FindingRow, ...]
     parted: MetricRow | None
-    """The metric that parts first, with its ``onset``."""
+    """The metric that has surely parted first, with its ``onset``."""
     identical: float | None = None
     """The last step up to which every logged number is the same in both (a shared seed or start)."""
     repeats: int = 0
     """Runs of one setting from which the spread between runs was taken; 0 where it is allowed for instead."""
+    better: Better = Better("unknown")
 
     def of(self, *words: Word) -> tuple[MetricRow, ...]:
         """The metrics of which one of ``words`` is said."""

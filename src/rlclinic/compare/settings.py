@@ -36,11 +36,20 @@ def _setting(name: str, runs: Sequence[Run]) -> SettingRow:
             for knob, meaning in zip(known, meanings, strict=True)
         )
         return SettingRow(name, title, knobs, "other_meaning", says)
-    if len(known) < len(knobs):
-        return SettingRow(name, title, knobs, "one_sided")
-    same = all(equal(known[0], knob) for knob in known[1:])
-    by_default = any(knob.origin == "default" for knob in known) and not same
-    return SettingRow(name, title, knobs, "same" if same else "different", "one is a default" if by_default else "")
+    if not all(equal(known[0], knob) for knob in known[1:]):
+        by_default = any(knob.origin == "default" for knob in known)
+        return SettingRow(name, title, knobs, "different", "one is a default" if by_default else "")
+    return SettingRow(name, title, knobs, "one_sided" if len(known) < len(knobs) else "same")
+
+
+def differs(row: SettingRow, first: Run, second: Run, place: int) -> bool:
+    """Whether both runs (the ``second`` is that at ``place``) tell a setting, mean the same by it and set it otherwise."""
+    a, b = row.knobs[0], row.knobs[place]
+    if a is None or b is None or equal(a, b):
+        return False
+    one, other = first.framework, second.framework
+    alike = one is None or other is None or one.name == other.name
+    return alike or _meaning(row.name, first) == _meaning(row.name, second)
 
 
 def _meaning(name: str, run: Run) -> str:

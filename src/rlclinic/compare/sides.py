@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlclinic import names as vocabulary
-from rlclinic.compare.rows import By
+from rlclinic.compare.rows import IN_FORCE, By
 from rlclinic.errors import BadRequest
 from rlclinic.model import Column, Diagnosis, Floats, Run
 from rlclinic.stats import paired
@@ -39,6 +39,10 @@ class Side:
         at = np.interp(column.steps[inside], steps, axis)
         rising = np.append(True, np.diff(at) > 0) if len(at) else np.empty(0, dtype=bool)
         return replace(column, steps=at[rising], values=column.values[inside][rising])
+
+    def at(self, step: float) -> float:
+        """Where a step of the run lies on the axis."""
+        return step if self.axis is None else float(np.interp(step, *self.axis))
 
     def ready(self, metric: str, low: float, high: float) -> paired.Side:
         """The series between two places of the axis, prepared once."""
@@ -95,7 +99,8 @@ def common(first: Side, second: Side) -> tuple[float, float] | None:
 
 
 def identical(first: Side, second: Side) -> float | None:
-    """The last common step before any logged number differs; clocks and times are left out."""
+    """The last common step before any logged number differs; clocks and times are left out. None where only what is set
+    agrees: two seeds have one schedule."""
     until, off = -math.inf, math.inf
     for metric, column in first.columns.items():
         if metric not in second.columns or metric.startswith(("time.", "perf.", "tokens.")):
@@ -104,9 +109,9 @@ def identical(first: Side, second: Side) -> float | None:
             continue
         other = second.columns[metric]
         last, departs = paired.identical((column.steps, column.values), (other.steps, other.values))
-        until = max(until, -math.inf if last is None else last)
+        until = max(until, -math.inf if last is None or metric.startswith(IN_FORCE) else last)
         off = min(off, math.inf if departs is None else departs)
-    if off < math.inf:
+    if until > -math.inf and off < math.inf:
         shared = np.intersect1d(first.run.steps, second.run.steps)
         shared = shared[shared < off]
         return float(shared[-1]) if len(shared) > 1 else None  # one equal row is no shared start

@@ -15,6 +15,7 @@ from rlclinic.model import Framework, Knob, Undecided
 from rlclinic.names.rows import (
     LONGEST,
     NEEDS,
+    WATCHING,
     KnobRow,
     Metric,
     MetricRow,
@@ -44,6 +45,7 @@ from rlclinic.names.spelling import absent, default_knobs, flags, flatten, read_
 __all__ = [
     "EVAL_RULES",
     "NEEDS",
+    "WATCHING",
     "KnobRow",
     "Meaning",
     "Metric",
@@ -268,6 +270,7 @@ _NO_SCORE = re.compile(
     r"len|lengths?|loss|losses|runtime|time|seconds?|samples|steps?|epoch|entropy|clip|clipped|ratio|std|var|variance"
     r"|kl|zero|frac|grad|norm|lr|tokens?|tools?|min|max|terminated|memory|truncated|count|freq|size|sampling|ppl"
     r"|perplexity|num|format|turns|worst|maj|best|version|hist"
+    r"|err|errors?|wer|cer|mse|mae|rmse|fails?|failed|failures?|wrong|incorrect|invalid|timeouts?"
 )
 _HELD = ("heldout", "held_out", "held-out", "holdout", "hold_out", "test/", "test_")
 
@@ -291,7 +294,7 @@ def evaluation_rank(key: str, named: str | None = None) -> tuple[int, int, int] 
     The order, and what is left out: (0) the key the user named; (1) held-out/test accuracy, exact match, pass rate;
     (2) verl val-core accuracy ``mean@N``, largest N first; (3) verl val-core reward; (4) OpenRLHF ``eval_*_pass1``;
     (5) other evaluation accuracies; (6) evaluation reward; (7) other evaluation scores. Lengths, losses, times,
-    entropy, KL, clip ratios, spreads and shares of dead groups are no scores.
+    entropy, KL, clip ratios, spreads, shares of dead groups and rates of errors (lower is better) are no scores.
     """
     if key == "eval.score" or (named is not None and key == named):
         return 0, 0, 0  # our own name of the score names it

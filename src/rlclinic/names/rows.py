@@ -21,6 +21,12 @@ else:
 FOLDER = Path(__file__).parents[1] / "tables"
 LONGEST = 200
 """Characters of a key or a text value that are looked at (ours: the longest key in the real logs read has about 90)."""
+WATCHING = frozenset({
+    "planned_steps", "epochs", "save_every", "logging_every", "log_entropy", "log_completions", "rollout_dir", "eval_every",
+    "eval_strategy", "eval_answers", "eval_data", "eval_split", "answers_shown", "log_post_kl", "planned_samples", "resume",
+    "gpus", "nodes", "hide_nonfinite", "calculate_log_probs", "algorithm",
+})  # fmt: skip
+"""Settings that say how a run is watched or how long it goes on; they change nothing that is learnt."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -70,7 +71,7 @@ def read(
                 sources, framework, config, eval_key, stdin, run, own, rollouts, answer_columns, wanted, history
             )
         except CannotRead as problem:
-            plain = all(Path(one).is_file() for one in sources)
+            plain = all(os.path.isfile(one) for one in sources)
             if (show or answer_columns) and plain and not problem.choices:
                 _refuse(sources, answer_columns)
             raise

@@ -88,7 +88,7 @@ def opened(
         opening.evaluations = _evaluations(sources)
         for source in sources:
             path = Path(source)
-            if path.is_file() and bundle.is_bundle(path, run):
+            if os.path.isfile(path) and bundle.is_bundle(path, run):
                 top, inner = unpacked.enter_context(bundle.laid_out(path))
                 laid.append((top, path))
                 source = inner
@@ -163,7 +163,7 @@ class _Opening:
             self._hold(lambda run: remote.fetch(address, run), Path(address), must=True)
             return
         path = Path(source)
-        if not path.exists():
+        if not os.path.exists(path):
             raise CannotRead(_WANTED, f"{path} does not exist")
         if path.is_dir() and offline.is_dvclive(path):
             self._hold(lambda run: offline.read_dvclive(path), path)
@@ -462,7 +462,7 @@ def _standing(path: Path) -> int:
 
 def _evaluations(sources: Sequence[str | Path]) -> frozenset[Path]:
     """The folders among ``sources`` that hold the evaluations of the run in another one beside or around them."""
-    folders = {path for one in sources if str(one) != "-" and (path := Path(one)).is_dir()}
+    folders = {Path(one) for one in sources if os.path.isdir(one)}
     named = {one for one in folders if role_evaluates(one.name)}
     trained = [one.resolve() for one in folders - named]
     return frozenset(one for one in named if any(one.resolve().parent in (two, two.parent) for two in trained))

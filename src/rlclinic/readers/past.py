@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -58,8 +59,8 @@ def histories(
         if (one := home(log) / FILE).is_file():
             files.setdefault(one.resolve(), one)
     for record in map(Path, given):
-        one = record / FILE if record.is_dir() else record
-        if not one.exists():
+        one = record / FILE if os.path.isdir(record) else record
+        if not os.path.exists(one):
             raise CannotRead("a record of rlclinic", f"{one} does not exist", hint="rlclinic record RUN writes one")
         files.setdefault(one.resolve(), one)
     found: dict[Past, None] = {}

@@ -17,6 +17,8 @@ from rlclinic.record.keeping import keep, last_open, place
 
 __all__ = ["SCHEMA", "Record", "keep", "last_open", "place", "record"]
 
+REPEATED = "of what was taken on"
+"""How an outcome begins whose changes are those of an earlier entry."""
 SAME = 1e-6
 """Relative difference up to which two values of a setting are the same (single precision keeps 6e-8)."""
 ROUNDED = 1e-3
@@ -43,13 +45,15 @@ class Record:
     outcome: str = ""
     because: str = ""
     note: str = ""
+    outcomes: Mapping[str, str] = field(default_factory=dict)
+    """What came of single findings, by check, where the next run tells them apart."""
     version: str = field(default=__version__)
 
     def continuing(self, past: Past | None) -> Record:
         """This look with what was taken in ``past``, where it states an outcome and no change of its own."""
         if past is None or self.took or not self.outcome:
             return self
-        return replace(self, took=past.took, because=self.because or f"of what was taken on {past.day}")
+        return replace(self, took=past.took, because=self.because or f"{REPEATED} {past.day}")
 
     def to_dict(self) -> dict[str, Any]:
         """The entry as plain JSON data, without a date; no word of a prompt or an answer is in it."""
@@ -86,6 +90,7 @@ class Record:
                 {
                     "remedy": one.remedy or None,
                     "for": list(one.checks),
+                    **({"also": True} if one.also else {}),
                     "changes": [
                         {"knob": m.knob or None, "key": m.key, "from": _plain(m.before), "to": _plain(m.after)}
                         for m in one.changes
@@ -95,6 +100,7 @@ class Record:
             ],
             "after": {"name": self.after} if self.after else None,
             "outcome": self.outcome or None,
+            "outcomes": dict(self.outcomes),
             "because": self.because,
             "note": self.note,
         }
@@ -109,11 +115,13 @@ def record(
     outcome: str = "",
     because: str = "",
     note: str = "",
+    outcomes: Mapping[str, str] | None = None,
 ) -> Record:
     """The record of ``diagnosis`` with what was changed since.
 
     ``took`` are ids of remedies, ``given`` settings as the user's configuration writes them; with ``after``, the next run,
-    the settings in which it differs are what was changed, and the remedies that they amount to are recognised. Raises
+    the settings in which it differs are what was changed, and the remedies that they amount to are recognised;
+    ``outcomes`` says by check what came of single findings. Raises
     UnknownName for a remedy that does not exist, BadRequest for another outcome and for a note of over ``TEXT`` characters.
     """
     if outcome and outcome not in OUTCOMES:
@@ -121,7 +129,8 @@ def record(
     if len(note) > TEXT:
         raise BadRequest(f"a note of at most {TEXT} characters", f"{len(note)} characters")
     run, verdict = diagnosis.run, diagnosis.verdict
-    moved = {**_differences(run, after), **_settings(given or {}, run)}
+    own = _settings(given or {}, run)
+    moved = {**_differences(run, after), **own}
     framework = run.framework
     steps = run.steps
     return Record(
@@ -133,11 +142,12 @@ def record(
         settings=_kept(run),
         verdict=(verdict.severity, verdict.primary or "", _line(verdict.says)),
         found=tuple(_seen(finding) for finding in diagnosis.findings if finding.severity is not None)[:ITEMS],
-        took=_taken(diagnosis, took, moved),
+        took=_taken(diagnosis, took, moved, own),
         after="" if after is None else _short(after.name),
         outcome=outcome,
         because=_line(because),
         note=_line(note),
+        outcomes=dict(list((outcomes or {}).items())[:ITEMS]),
     )
 
 
@@ -191,8 +201,11 @@ def _settings(given: Mapping[str, str], run: Run) -> dict[str, Moved]:
     return found
 
 
-def _taken(diagnosis: Diagnosis, ids: Iterable[str], moved: Mapping[str, Moved]) -> tuple[Took, ...]:
-    """The remedies named, those that the changed settings amount to, and what was changed besides."""
+def _taken(
+    diagnosis: Diagnosis, ids: Iterable[str], moved: Mapping[str, Moved], own: Mapping[str, Moved]
+) -> tuple[Took, ...]:
+    """The remedies named, those that the changed settings amount to, the user's ``own`` settings besides, and what else
+    differs in the next run (``Took.also``)."""
     known = {one.knob: one for one in moved.values() if one.knob}
     found: dict[str, Took] = {}
     for id in dict.fromkeys(ids):
@@ -206,8 +219,14 @@ def _taken(diagnosis: Diagnosis, ids: Iterable[str], moved: Mapping[str, Moved])
             if all(m is not None and _meets(m, c.before, c.after) for m, c in zip(done, one.changes, strict=True)):
                 found[one.id] = Took(one.id, *_prescribed(diagnosis, one.id, known))
     told = {change.knob for took in found.values() for change in took.changes if change.knob}
-    rest = tuple(one for one in moved.values() if one.knob not in told or not one.knob)[:ITEMS]
-    return (*found.values(), *((Took("", (), rest),) if rest else ()))
+    rest = [(key, one) for key, one in moved.items() if one.knob not in told or not one.knob]
+    mine = tuple(one for key, one in rest if key in own)[:ITEMS]
+    differs = tuple(one for key, one in rest if key not in own and one.knob not in names.WATCHING)[:ITEMS]
+    return (
+        *found.values(),
+        *((Took("", (), mine),) if mine else ()),
+        *((Took("", (), differs, also=True),) if differs else ()),
+    )
 
 
 def _prescribed(diagnosis: Diagnosis, id: str, known: Mapping[str, Moved]) -> tuple[tuple[str, ...], tuple[Moved, ...]]:

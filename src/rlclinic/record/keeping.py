@@ -38,9 +38,11 @@ def place(run: Run, sources: Sequence[str]) -> Path:
     """
     logs = [one.path for role in ("metrics", "rollouts") for one in run.sources if one.role == role]
     for name in (*logs, *sources):
-        if (path := on_disk(name)) is not None:
+        if (path := on_disk(name)) is not None and (path.is_file() or path.is_dir()):
             return home(path) / FILE
-    found = "standard input" if "-" in sources else f"{sources[0]}, which is not on this disk" if sources else "none"
+    found = (
+        "standard input" if "-" in sources else f"{sources[0]}, which is no file of this disk" if sources else "none"
+    )
     raise BadRequest("a place for the record", found, hint="-o FILE")
 
 

@@ -90,6 +90,8 @@ def baseline(diagnosis: Diagnosis) -> list[Block]:
             Paragraph(f"Not used, since the recipe is another: {why}. Every limit is as without it."),
         ]
     title = "Limits moved by your baseline" if told.moved else "Your baseline"
+    if told.softened:
+        title = "Allowed by your baseline"
     blocks: list[Block] = [Heading(title, 2, aside=aside)]
     if told.moved:
         limits = dict.fromkeys((one.check, one.limit) for one in told.moved)

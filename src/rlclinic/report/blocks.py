@@ -108,7 +108,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """One metric of several runs over one axis, the runs named; ``mark`` is where they part."""
+    """One metric of several runs over one axis, the runs named; ``mark`` is where they part, or what ``marked`` says."""
 
     title: str
     lines: tuple[tuple[str, Column], ...]
@@ -118,6 +118,7 @@ class Overlay:
     remarks: tuple[str, ...] = ()
     tone: Tone = "plain"
     name: str = ""
+    marked: str = "part at"
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class Chain:
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """How parts divide a whole over the steps: ``shares`` is (parts, steps), each column adds up to 1; drawn on pages
-    only."""
+    """How parts divide a whole over the steps; drawn on pages only. ``shares`` is (parts, steps): each column adds up to 1,
+    or is NaN where there is nothing to divide."""
 
     title: str
     names: tuple[str, ...]
@@ -316,8 +317,8 @@ def number(value: float) -> str:
 
 
 def step(value: float) -> str:
-    """A trainer step in full, however large."""
-    return f"{value:.10g}"
+    """A trainer step in full, however large: neighbours are told apart."""
+    return f"{value + 0.0:.0f}" if abs(value) < 2**53 and float(value).is_integer() else f"{value:.10g}"
 
 
 def count(many: int, one: str) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rlclinic.compare import Against, Comparison, FindingRow, MetricRow, SettingRow
+from rlclinic.compare import Against, Comparison, FindingRow, MetricRow, SettingRow, Word
 from rlclinic.compare.metrics import LEVEL
+from rlclinic.compare.settings import differs
 from rlclinic.model import Column, Diagnosis, Finding, Knob, Onset, Severity
 from rlclinic.report.blocks import (
     KEY,
@@ -88,19 +89,79 @@ def page(comparison: Comparison) -> list[Block]:
 
 
 def answer(comparison: Comparison, one: Against) -> str:
+    """Which run is better and by what, the root findings of both, and how they differ."""
+    if one.span is None:
+        return f"{_differences(comparison, one)} {_roots(comparison, one)}."
+    return f"{verdict(comparison, one)}. {_roots(comparison, one)}. {_differences(comparison, one)}"
+
+
+def verdict(comparison: Comparison, one: Against) -> str:
+    """Which of the two runs is better and by what, or why that cannot be told."""
+    first, second = plain(comparison.names[0], _NAME), plain(one.name, _NAME)
+    which, row = one.better, one.better.row
+    rows = one.better.looked if which.run == "unknown" or row is None else (row,)
+    ends = [
+        f"late {_short(each)} {before} in {first}, {after} in {second}{gap}"
+        for each in rows
+        if each.word != "incomparable"
+        for before, after, gap in [(*_late(each), "" if each.half is None else f" ({_gap(each)})")]
+    ]
+    by = "; ".join(ends) + (_until(comparison, one) if ends else "")
+    if which.run == "unknown":
+        about = f"{_short(row)}: " if row is not None and row.word in ("open", "incomparable") else ""
+        why = f"Cannot tell which is better ({about}{plain(which.because)})"
+        return f"{why}: {by}" if by else why
+    if which.run == "neither":
+        return f"Neither is better: the same {by}"
+    return f"{second} is {'better' if which.run == 'second' else 'worse'} than {first}: {by}"
+
+
+def _short(row: MetricRow) -> str:
+    return "held-out score" if row.name.startswith("held_out.") else _title(row.name)
+
+
+def _until(comparison: Comparison, one: Against) -> str:
+    """Where the common stretch ends, when one of the runs goes on for long."""
+    ends = [each.run.last_attempt.steps[-1] for each in (comparison.reference, one.diagnosis) if len(each.run.steps)]
+    if comparison.by != "step" or one.span is None or not ends or max(ends) <= one.span[1] + 0.1 * abs(one.span[1]):
+        return ""
+    return f", up to step {_axis(one.span[1], comparison.by)}, which both reach"
+
+
+def _roots(comparison: Comparison, one: Against) -> str:
+    """What stands behind the other findings of each run, at warning or worse."""
+    said = []
+    for name, each in ((comparison.names[0], comparison.reference), (one.name, one.diagnosis)):
+        grave = [
+            f
+            for f in each.findings
+            if f.severity is not None and f.severity >= Severity.WARNING and f.status != "preview"
+        ]
+        roots = [
+            f"{plain(f.check, KEY)} ({f.severity.label})" for f in grave if f.severity is not None and not f.because_of
+        ]
+        none = "verdict undecided" if each.verdict.severity == "undecided" else "none"
+        said.append(f"{plain(name, _NAME)} {', '.join(bounded(roots, 3)) if roots else none}")
+    return f"Root findings: {'; '.join(said)}"
+
+
+def _differences(comparison: Comparison, one: Against) -> str:
     """How one run differs from the reference, in a sentence."""
     place = comparison.others.index(one) + 1
-    settings = sum(_moved(row, place) for row in comparison.settings)
+    pair = comparison.reference.run, one.diagnosis.run
+    settings = sum(differs(row, *pair, place) for row in comparison.settings)
     compared = [row for row in one.metrics if row.word != "incomparable"]
     different = len(one.of("different"))
+    still = f" ({len(one.of('open'))} open)" if compared and _mostly_open(one) else ""
     told = any(row.knobs[0] is not None and row.knobs[place] is not None for row in comparison.settings)
     parts = [
         f"{count(settings, 'setting')}" if told else "settings that are not told by both",
-        f"{different} of {count(len(compared), 'metric')}",
+        f"{different} of {count(len(compared), 'metric')}{still}",
     ]
     says = f"{plain(one.name, _NAME)} differs from {plain(comparison.names[0], _NAME)} in {' and '.join(parts)}"
     if one.span is None:
         says = f"{plain(one.name, _NAME)} and {plain(comparison.names[0], _NAME)} share no stretch of the axis"
+        says += f"; they differ in {parts[0]}" if told else ""
     if one.identical is not None:
         says += f"; the very same numbers up to step {step(one.identical)}"
     if one.parted is not None and one.parted.onset is not None:
@@ -118,26 +179,22 @@ def answer(comparison: Comparison, one: Against) -> str:
     return says + "."
 
 
-def _moved(row: SettingRow, place: int) -> bool:
-    """Whether a setting differs between the reference and one further run."""
-    a, b = row.knobs[0], row.knobs[place]
-    if row.outcome == "same" or a is None or b is None:
-        return False
-    return row.outcome == "different" and not _alike(a, b)
-
-
-def _alike(a: Knob, b: Knob) -> bool:
-    if isinstance(a.value, (int, float)) and isinstance(b.value, (int, float)):
-        return math.isclose(float(a.value), float(b.value), rel_tol=1e-9)
-    return a.value == b.value
-
-
 def _tone(one: Against) -> Tone:
-    worse = [f.after for f in one.findings if f.change in ("new", "worse") and f.after is not None]
-    gravest = max((f.severity for f in worse if f.severity is not None), default=None)
-    if gravest is not None and gravest >= Severity.WARNING:
+    """That of the gravest finding that the reference was not seen to have; calm only where nothing is left open."""
+    there = [(f.change, f.after.severity) for f in one.findings if f.after is not None and f.after.severity is not None]
+    gravest = max((grade for change, grade in there if change in ("new", "worse", "unseen")), default=Severity.INFO)
+    if gravest >= Severity.WARNING:
         return tone(gravest.label)
-    return "info" if one.of("different") or one.span is None else "healthy"
+    if one.diagnosis.verdict.severity == "undecided":
+        return "undecided"
+    ill = any(grade >= Severity.WARNING for _, grade in there)
+    lost = any(f.change == "unseen" for f in one.findings)
+    return "info" if ill or lost or one.of("different") or one.span is None or _mostly_open(one) else "healthy"
+
+
+def _mostly_open(one: Against) -> bool:
+    compared = [row for row in one.metrics if row.word != "incomparable"]
+    return 2 * len(one.of("open")) >= len(compared)
 
 
 def _run(one: Diagnosis) -> str:
@@ -239,29 +296,43 @@ def _metrics(comparison: Comparison, one: Against) -> Iterator[Block]:
         return
     low, high = _axis(one.span[0], by), _axis(one.span[1], by)
     where = f"steps {low} to {high}" if by == "step" else f"{low} to {high} {UNITS[by]}"
-    aside = f"{where}, which both cover; late: its last quarter; \u00b1: 95 %, noise of both runs alone"
+    aside = (
+        f"{where}, which both cover; late: its last quarter (of few values the last half); \u00b1: noise and what seeds may"
+        " differ by, 95 % over all metrics (of the same: noise alone)"
+    )
     yield Heading(f"Metrics, {second} against {first}", 2, aside=aside)
+    leading = [row.name for row in one.better.looked]
     moved = one.of("different")
-    if moved:
+    table = [*one.better.looked, *(row for row in moved if row.name not in leading)]
+    if table:
         head = ("metric", f"{first} late", f"{second} late", "difference", "evidence")
-        yield Table(head, tuple(_row(row, by) for row in moved[:_ROWS]))
-        if len(moved) > _ROWS:
-            yield Paragraph(f"and {len(moved) - _ROWS} more: {', '.join(_title(r.name) for r in moved[_ROWS:])}")
-    for row in moved[:_OVERLAYS]:
+        rows = [
+            (_short(row) if row.name in leading else cells[0], *cells[1:])
+            for row in table[:_ROWS]
+            for cells in [_row(row, by)]
+        ]
+        yield Table(head, tuple(rows))
+        if len(table) > _ROWS:
+            yield Paragraph(f"and {len(table) - _ROWS} more: {', '.join(_title(r.name) for r in table[_ROWS:])}")
+    for row in [row for row in table if row.word != "incomparable"][:_OVERLAYS]:
         yield from _overlay(row, comparison, one)
     lines = []
     seeds = one.of("within_seeds")
-    if seeds:
-        each = [f"{_title(row.name)} ({_gap(row)})" for row in seeds]
+    if rest := _besides(one, "within_seeds"):
+        each = [f"{_title(row.name)} ({_gap(row)})" for row in rest]
         lines.append(f"beyond noise, but no more than seeds of one recipe differ by: {', '.join(bounded(each))}")
-    still = one.of("open")
-    if still:
-        each = [f"{_title(row.name)} ({plain(row.says, KEY) if row.says else _gap(row)})" for row in still]
-        lines.append(f"open, noise hides what may differ: {', '.join(bounded(each))}")
-    same = one.of("same")
-    if same:
-        lines.append(f"{len(same)} the same: {', '.join(bounded(_title(row.name) for row in same))}")
-    lines += [f"{_title(row.name)} not compared: {plain(row.says)}" for row in one.of("incomparable")[:_ROWS]]
+    hidden = [f"{_title(row.name)} ({_gap(row)}{_tiny(row)})" for row in _besides(one, "open") if not row.says]
+    if hidden:
+        lines.append(f"open, noise hides what may differ: {', '.join(bounded(hidden))}")
+    told = [f"{_title(row.name)} ({plain(row.says, KEY)})" for row in _besides(one, "open") if row.says]
+    if told:
+        lines.append(f"open: {', '.join(bounded(told))}")
+    if rest := _besides(one, "same"):
+        lines.append(f"{len(rest)} the same: {', '.join(bounded(_title(row.name) for row in rest))}")
+    whys: dict[str, list[str]] = {}
+    for row in one.of("incomparable"):
+        whys.setdefault(plain(row.says), []).append(_title(row.name))
+    lines += [f"not compared, {why}: {', '.join(bounded(titles))}" for why, titles in list(whys.items())[:_ROWS]]
     for name, absent in zip((first, second), one.only, strict=True):
         if absent:
             lines.append(f"only in {name}: {', '.join(bounded(_title(metric) for metric in absent))}")
@@ -273,43 +344,55 @@ def _metrics(comparison: Comparison, one: Against) -> Iterator[Block]:
         yield Paragraph(_CAUTION, tone="dim")
 
 
-def _gap(row: MetricRow) -> str:
-    """The late difference with the half-width of its interval."""
-    one = row.apart
-    if one is None:
-        return plain(row.says, KEY)
-    sign = "+" if one.difference > 0 else ""
-    half = (one.high - one.low) / 2.0
-    return f"{sign}{number(one.difference)}" + (f" \u00b1 {half:.2g}" if math.isfinite(half) else "")
+def _besides(one: Against, word: Word) -> list[MetricRow]:
+    """The metrics of which ``word`` is said and that the table does not hold already."""
+    leading = [row.name for row in one.better.looked]
+    return [row for row in one.of(word) if row.name not in leading]
+
+
+def _gap(row: MetricRow, placed: bool = True) -> str:
+    """The difference that the word speaks of, half of its interval, and where it is when not late."""
+    if row.shown is None or not math.isfinite(row.shown):
+        return plain(row.says, KEY) or "no value to compare late"
+    half = "" if row.half is None or not math.isfinite(row.half) else f" \u00b1 {row.half:.2g}"
+    place = {"late": "", "": " on average"}.get(row.place, f" {row.place}")
+    return f"{'+' if row.shown > 0 else ''}{number(row.shown)}{half}{place if placed else ''}"
+
+
+def _tiny(row: MetricRow) -> str:
+    return ", sure but too small to matter" if not row.says and row.q_value is not None and row.q_value <= LEVEL else ""
 
 
 def _row(row: MetricRow, by: str) -> tuple[str, ...]:
     ends = _late(row)
-    if row.apart is None or row.exact:
+    if row.word == "incomparable":
+        return (_title(row.name), *ends, "", WORDS[row.word])
+    if row.word == "different" and (row.apart is None or row.exact):
         since = f", {_at(row, by)}" if row.onset else ""
         return (_title(row.name), *ends, "", f"as logged: {plain(row.says, KEY)}{since}")
-    return (_title(row.name), *ends, _gap(row), evidence(row, by))
+    return (_title(row.name), *ends, "" if row.shown is None else _gap(row, False), evidence(row, by))
 
 
 def evidence(row: MetricRow, by: str) -> str:
     """How sure a difference is, of what kind, and since when, in a few words."""
     one = row.apart
-    if one is None or row.q_value is None:
-        return WORDS[row.word]
+    if row.word != "different" or one is None or row.q_value is None:
+        return WORDS[row.word] + (f": {plain(row.says, KEY)}" if row.says else _tiny(row))
     sure = "strong" if row.q_value <= _STRONG else "moderate"
     if row.q_value > LEVEL and one.clear:
         sure = "no overlap"
     if one.lead is not None:
         return f"{sure}: same course, {'earlier' if one.lead > 1 else 'later'}, {_lead(one.lead)}"
-    elsewhere = one.where in ("early", "in between") and abs(one.size - one.difference) > abs(one.difference) / 2.0
-    kind = f"{one.where} {'+' if one.size > 0 else ''}{number(one.size)}" if elsewhere else ""
-    since = _at(row, by)
-    parts = [
-        part
-        for part in (kind, since if row.from_start else f"since {since.removeprefix('at ')}" if since else "")
-        if part
-    ]
-    return f"{sure}: {', '.join(parts)}" if parts else f"{sure}: {one.where}"
+    since = "" if row.onset is None else _at(row, by)
+    if row.place in ("early", "in between"):
+        return f"{sure} {row.place}: {f'{since}, ' if since else ''}not surely at the end"
+    sure += " on average" if not row.place else ""
+    if row.from_start:
+        return f"{sure}: {'throughout' if one.everywhere else since}"
+    if since:
+        place, _, between = since.removeprefix("at ").partition(" (")
+        return f"{sure}: from {place} on" + (f" ({between}" if between else "")
+    return f"{sure}: late" if row.place == "late" else sure
 
 
 def _lead(lead: float) -> str:
@@ -336,12 +419,20 @@ def _overlay(row: MetricRow, comparison: Comparison, one: Against) -> Iterator[B
         mark = Onset(round(mark.step), math.floor(mark.low), math.ceil(mark.high))
     yield Overlay(
         _title(row.name),
-        tuple(zip((plain(comparison.names[0], _NAME), plain(one.name, _NAME)), row.columns, strict=True)),
+        tuple(zip(_legend(comparison, one), row.columns, strict=True)),
         one.span,
         axis=UNITS[comparison.by],
         mark=mark,
         name=row.name if not row.name.startswith(("part.", "held_out.")) else "",
     )
+
+
+def _legend(comparison: Comparison, one: Against) -> tuple[str, str]:
+    """What the lines of a chart are called: the runs' own names beside those of the comparison, where they differ."""
+    names = (comparison.names[0], one.name)
+    own = (comparison.reference.run.name, one.diagnosis.run.name)
+    told = [name if run == name or own[0] == own[1] else f"{name} {run}" for name, run in zip(names, own, strict=True)]
+    return plain(told[0], _NAME), plain(told[1], _NAME)
 
 
 # ----------------------------------------------------------------------------------------------------- findings

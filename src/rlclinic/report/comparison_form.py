@@ -9,7 +9,7 @@ from typing import Final, Literal, TypedDict
 from rlclinic import __version__
 from rlclinic.compare import Against, Comparison, FindingRow, MetricRow, SettingRow
 from rlclinic.model import Diagnosis, Finding, Knob, Onset, Scalar
-from rlclinic.report.comparison import answer
+from rlclinic.report.comparison import answer, verdict
 from rlclinic.report.contract import FrameworkForm, Grade, Number, OnsetForm, Value
 
 SCHEMA: Final = "rlclinic.comparison/1"
@@ -49,6 +49,9 @@ class DifferenceForm(TypedDict):
     """Differences are this run less the reference. ``late``: means over the last quarter of the axis; ``low`` to ``high``:
     95 % interval of the late difference by the noise of both runs alone, null with too few points. ``seeds``: standard
     deviation that two seeds of one recipe are allowed. ``p_value`` allows for both, ``q_value`` also for all metrics.
+    ``where`` the difference is clearest and its ``size`` there; ``throughout`` only where every window differs by itself,
+    empty for the mean of the whole axis. ``shown`` is the difference that the word speaks of, at ``place``, plus or minus
+    ``half``, which leaves out 0 exactly where the test says different; null where no test decides.
     ``lead``: this run goes through the same course so many times as fast. ``clear``: the late values do not overlap, and
     seeds are far from differing so much."""
 
@@ -67,6 +70,9 @@ class DifferenceForm(TypedDict):
     size: Number
     lead: Number | None
     clear: bool
+    shown: Number | None
+    half: Number | None
+    place: Literal["", "throughout", "late", "early", "in between"]
 
 
 class MetricComparisonForm(TypedDict):
@@ -104,6 +110,16 @@ class PartedForm(TypedDict):
     onset: OnsetForm
 
 
+class BetterForm(TypedDict):
+    """``run`` is the better one by name, null where neither is or it cannot be told; ``metric`` decides, or would have."""
+
+    answer: Literal["first", "second", "neither", "unknown"]
+    run: str | None
+    metric: str | None
+    because: str
+    says: str
+
+
 class AgainstForm(TypedDict):
     """One further run against the reference. ``span`` is the stretch of axis that both cover; null without any.
     ``identical_until``: the last step up to which all logged numbers are the same. ``repeats``: runs of one setting from
@@ -114,6 +130,7 @@ class AgainstForm(TypedDict):
     span: tuple[float, float] | None
     warnings: list[str]
     identical_until: float | None
+    better: BetterForm
     first_apart: PartedForm | None
     repeats: int
     metrics: list[MetricComparisonForm]
@@ -207,6 +224,13 @@ def _against(comparison: Comparison, one: Against) -> AgainstForm:
         "span": None if one.span is None else (_place(one.span[0]), _place(one.span[1])),
         "warnings": list(one.warnings),
         "identical_until": None if one.identical is None else _place(one.identical),
+        "better": {
+            "answer": one.better.run,
+            "run": {"first": comparison.names[0], "second": one.name}.get(one.better.run),
+            "metric": None if one.better.row is None else one.better.row.name,
+            "because": one.better.because,
+            "says": verdict(comparison, one),
+        },
         "first_apart": None if first is None or onset is None else {"metric": first.name, "onset": onset},
         "repeats": one.repeats,
         "metrics": [_metric(row) for row in one.metrics],
@@ -249,6 +273,9 @@ def _difference(row: MetricRow) -> DifferenceForm | None:
         "size": _number(one.size),
         "lead": _finite(one.lead),
         "clear": one.clear,
+        "shown": _finite(row.shown),
+        "half": _finite(row.half),
+        "place": row.place,
     }
 
 

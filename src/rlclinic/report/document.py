@@ -27,7 +27,7 @@ from rlclinic.report.blocks import (
     step,
     tone,
 )
-from rlclinic.report.findings import change_of, changes, findings, goes_on, since
+from rlclinic.report.findings import ANSWER, change_of, changes, findings, goes_on, since
 from rlclinic.report.history import history
 from rlclinic.report.series import curve, ends, span, spelled, title_of
 from rlclinic.rollouts import Rollouts
@@ -69,8 +69,6 @@ _FEW = 4
 _LINE = 78
 _FILES = 2
 ABOUT = 20
-_ANSWER = 800
-"""Characters of the verdict: its check's title, a whole finding and what it explains."""
 
 
 def document(diagnosis: Diagnosis, samples: int = 0) -> list[Block]:
@@ -107,7 +105,7 @@ def verdict(diagnosis: Diagnosis) -> list[Block]:
     verdict, run = diagnosis.verdict, diagnosis.run
     primary = next((f for f in diagnosis.findings if f.check == verdict.primary), None)
     trial = primary is not None and primary.status == "preview" and (primary.severity or 0) >= Severity.WARNING
-    says = plain(verdict.says, _ANSWER) + (" (A check in preview: it changes no exit code.)" if trial else "")
+    says = plain(verdict.says, ANSWER) + (" (A check in preview: it changes no exit code.)" if trial else "")
     blocks: list[Block] = [Paragraph(says, label=verdict.severity.upper(), tone=verdict.severity)]
     pairs: list[tuple[str, str]] = []
     if primary is not None and (primary.severity or 0) >= Severity.WARNING:

@@ -66,6 +66,10 @@ _SETTLED_BY = 3
 _SOURCE = 76
 _CURVES = 4
 _CURVES_ASIDE = 2
+ANSWER = 800
+"""Characters of the verdict: its check's title, a whole finding and what it explains."""
+_ENOUGH = 3
+"""Curves of a cause, unless its sentence speaks of more."""
 _NUMBERS = 40
 
 
@@ -76,11 +80,13 @@ def findings(diagnosis: Diagnosis, samples: int = 0, *, page: bool = False) -> l
     if not diagnosis.findings:
         return []
     telling = _OnPage(diagnosis) if page else _Telling(diagnosis)
-    blocks: list[Block] = [*(telling.chain() if page else []), Heading("Findings", 2)]
+    hidden = not samples and any(finding.samples for finding in diagnosis.findings)
+    blocks: list[Block] = [*(telling.chain() if page else [])]
+    blocks.append(Heading("Findings", 2, aside=_UNSHOWN if page and hidden else ""))
     for order in range(1, len(diagnosis.findings) + 1):
         blocks += telling.finding(order)
         blocks += _examples(diagnosis.run, diagnosis.findings[order - 1], samples)
-    if not samples and any(finding.samples for finding in diagnosis.findings):
+    if hidden and not page:
         blocks.append(Paragraph(_UNSHOWN, tone="dim"))
     if telling.sources and not page:
         listed = bounded(_source(r) for r in telling.sources.values())
@@ -181,10 +187,12 @@ class _Telling:
         blocks: list[Block] = [
             KeyNumbers(((label, "; ".join([*onset, f"follows from {causes}" if onset else f"from {causes}"])),))
         ]
-        causes_found = [self.by_check[c] for c in finding.because_of if c in self.by_check]
-        if all((f.severity or 0) < Severity.WARNING for f in causes_found):
-            blocks += self.remedies(order, finding, full=False)
-        return blocks
+        return blocks + (self.remedies(order, finding, full=False) if self.quietly_caused(finding) else [])
+
+    def quietly_caused(self, finding: Finding) -> bool:
+        """Whether no cause of ``finding`` is serious enough to be changed."""
+        causes = [self.by_check[c] for c in finding.because_of if c in self.by_check]
+        return all((f.severity or 0) < Severity.WARNING for f in causes)
 
     def nearest(self, finding: Finding) -> list[str]:
         """The causes of ``finding`` that do not stand behind another of its causes."""
@@ -250,7 +258,7 @@ class _Telling:
         if not arrows:
             return []
         nodes = [
-            (order, plain(f.check, KEY), tone("" if f.severity is None else f.severity.label))
+            (order, plainly(f) or plain(f.check, KEY), tone("" if f.severity is None else f.severity.label))
             for order, f in enumerate(every, 1)
         ]
         return [Heading("How it hangs together", 2), Chain(tuple(nodes), tuple(arrows))]
@@ -259,16 +267,30 @@ class _Telling:
 class _OnPage(_Telling):
     """The same with room beside it: more curves, and what not everybody reads folded instead of left out."""
 
+    def finding(self, order: int) -> list[Block]:
+        """Without the sentence that the verdict has said."""
+        finding = self.diagnosis.findings[order - 1]
+        head, says, *rest = super().finding(order)
+        return [head, *([] if self.told_above(finding) else [says]), *rest]
+
+    def told_above(self, finding: Finding) -> bool:
+        """Whether the verdict says what was seen of ``finding``, since when, what it costs and where to go on from."""
+        verdict = self.diagnosis.verdict
+        loud = finding.check == verdict.primary and (finding.severity or 0) >= Severity.WARNING
+        return loud and plain(finding.says).rstrip(". ") in plain(verdict.says, ANSWER)
+
     def root(self, order: int, finding: Finding) -> list[Block]:
-        pairs = [("since", since(self.run, finding.onset))] if finding.onset is not None else []
+        told = self.told_above(finding)
+        pairs = [("since", since(self.run, finding.onset))] if finding.onset is not None and not told else []
+        pairs += [("shown by", text) for text in [_evidence(finding)] if text and told]
         pairs += [("forecast", plain(finding.forecast.says))] if finding.forecast is not None else []
         if finding.leads_to:
             places = ", ".join(str(self.place[c]) if c in self.place else plain(c, KEY) for c in finding.leads_to)
             pairs.append(("leads to", f"{_in_order(places)}: {_CONSISTENT}"))
         rivals = [self.named(c) for c in finding.rivals if c in self.place]
         pairs += [("or", f"{', '.join(rivals)} would explain the same")] if rivals else []
-        pairs += [("cost", plain(finding.cost.says))] if finding.cost is not None else []
-        if finding.check == self.diagnosis.verdict.primary and (go_on := goes_on(finding)) is not None:
+        pairs += [("cost", costs(finding)[0])] if finding.cost is not None and not told else []
+        if finding.check == self.diagnosis.verdict.primary and not told and (go_on := goes_on(finding)) is not None:
             pairs.append(("go on from", go_on))
         blocks: list[Block] = [KeyNumbers(tuple(pairs))] if pairs else []
         blocks += self.curves(finding, _CURVES)
@@ -280,6 +302,11 @@ class _OnPage(_Telling):
             blocks.append(Bullets(items, label="to settle"))
         return blocks + self.evidence(finding)
 
+    def remedies(self, order: int, finding: Finding, *, full: bool) -> list[Block]:
+        """None under a verdict that nothing needs action: what can be copied there would be carried out."""
+        calm = self.diagnosis.verdict.severity in ("healthy", "info")
+        return [] if calm else super().remedies(order, finding, full=full)
+
     def aside(self, order: int, finding: Finding) -> list[Block]:
         return [*super().aside(order, finding), *self.curves(finding, _CURVES_ASIDE), *self.evidence(finding)]
 
@@ -288,8 +315,12 @@ class _OnPage(_Telling):
         curves = self.curves(finding, _CURVES_ASIDE)
         inside = [*curves, *(block for one in self.evidence(finding) for block in one.blocks)]
         told: list[Block] = [replace(block, large=False) for block in curves[:1]]
-        title = "Curves and evidence" if curves else "Evidence"
-        return [*told, *super().consequence(order, finding), *([Folded(title, tuple(inside))] if inside else [])]
+        causes = ", ".join(str(self.place.get(c) or plain(c, KEY)) for c in self.nearest(finding))
+        pairs = [("since", since(self.run, finding.onset))] if finding.onset is not None else []
+        told.append(KeyNumbers((*pairs, ("follows", causes))))
+        if self.quietly_caused(finding):
+            told += self.remedies(order, finding, full=False)
+        return [*told, *([Folded("Evidence", tuple(inside))] if inside else [])]
 
     def named(self, check: str) -> str:
         """A check with its number in the report, by which it can be found."""
@@ -301,7 +332,9 @@ class _OnPage(_Telling):
         drawn: list[Curve] = []
         told = [metric for metric in ("eval.score",) if title_of(metric) in finding.says]
         named = dict.fromkeys((*finding.metrics, *told))
-        for metric in sorted(named, key=lambda m: m not in finding.metrics[:1] and title_of(m) not in finding.says):
+        spoken = {m for m in named if m in finding.metrics[:1] or title_of(m) in finding.says}
+        most = min(most, max(len(spoken), _ENOUGH))
+        for metric in sorted(named, key=lambda m: m not in spoken):
             seen_in = parts if metric == "reward.component.mean" else _columns(self.run, [metric])
             for title_and_column in seen_in:
                 drawn += self.curve(finding, [title_and_column])
@@ -309,7 +342,7 @@ class _OnPage(_Telling):
 
     def evidence(self, finding: Finding) -> list[Folded]:
         """What is known behind a finding, folded: how it was shown, its numbers, the traps of its keys, its sources."""
-        pairs = [("shown by", text) for text in [_evidence(finding)] if text]
+        pairs = [("shown by", text) for text in [_evidence(finding)] if text and not self.told_above(finding)]
         evidence = finding.evidence
         if evidence is not None and evidence.of_chance and evidence.n is not None:
             worth = f", worth {number(round(evidence.n_eff))} independent ones" if evidence.n_eff is not None else ""
@@ -321,6 +354,7 @@ class _OnPage(_Telling):
         pairs += [("seen in", "; ".join(seen(column, title) for title, column in columns[:LIST]))] if columns else []
         shown = [f"{plain(n, 48).replace('_', ' ')} {number(v)}" for n, v in list(finding.numbers.items())[:_NUMBERS]]
         pairs += [("numbers", ", ".join(shown))] if shown else []
+        pairs += [("hours", hint) for hint in costs(finding)[1:] if hint]
         inside: list[Block] = [KeyNumbers(tuple(pairs))] if pairs else []
         for one in columns[:_CURVES]:
             inside += self.trap([one])
@@ -337,6 +371,12 @@ class _OnPage(_Telling):
 def plainly(finding: Finding) -> str:
     """What a finding is, in a few plain words."""
     return plain(finding.title.partition(":")[0].rstrip(". "))
+
+
+def costs(finding: Finding) -> tuple[str, str]:
+    """What a finding costs, and how to have it told in other units; pages keep the second apart."""
+    says, _, hint = (plain(finding.cost.says) if finding.cost is not None else "").partition("; --")
+    return says, f"--{hint}" if hint else ""
 
 
 def since(run: Run, onset: Onset) -> str:

@@ -29,7 +29,7 @@ class SeenForm(TypedDict):
 
 
 MovedForm = TypedDict("MovedForm", {"knob": str, "key": str, "from": Value, "to": Value})
-TookForm = TypedDict("TookForm", {"remedy": str | None, "for": list[str], "changes": list[MovedForm]})
+TookForm = TypedDict("TookForm", {"remedy": str | None, "for": list[str], "changes": list[MovedForm], "also": bool})
 
 
 class PastForm(TypedDict):
@@ -62,15 +62,27 @@ def _line(past: Past, earlier: Past | None, run: Run) -> str:
     where = f", {plain(past.run, KEY)}" if past.run and past.run != run.name else ""
     same = earlier is not None and past.found and (past.found, past.run) == (earlier.found, earlier.run)
     parts = ["the same findings" if same else _findings(past)]
-    taken = [words for took in past.took if (words := took_in_words(took))]
-    if taken:
-        more = f" and {len(taken) - _CHANGES} more" if len(taken) > _CHANGES else ""
-        parts.append(f"took {', '.join(taken[:_CHANGES])}{more}")
+    repeated = bool(past.outcome and past.took and earlier is not None and past.took == earlier.took)
+    for word, also in () if repeated else (("took", False), ("also changed", True)):
+        taken = [words for took in past.took if took.also is also and (words := took_in_words(took))]
+        if taken:
+            more = f" and {len(taken) - _CHANGES} more" if len(taken) > _CHANGES else ""
+            parts.append(f"{word} {', '.join(taken[:_CHANGES])}{more}")
     if past.outcome:
         after = f" (seen in {plain(past.after, KEY)})" if past.after and past.after != run.name else ""
-        parts.append(f"outcome: {past.outcome.replace('-', ' ')}{after}")
+        of = " of that" if repeated else ""
+        parts.append(f"outcome{of}: {past.outcome.replace('-', ' ')}{_apart(past)}{after}")
     parts += [f'note: "{plain(past.note, _NOTE)}"'] if past.note else []
     return f"{past.day}{where}: {'; '.join(parts)}"
+
+
+def _apart(past: Past) -> str:
+    """What came of single findings, where it is not the same for all."""
+    if len({word for _, word in past.outcomes}) < 2:
+        return ""
+    told = [f"{check} {word.replace('-', ' ')}" for check, word in past.outcomes]
+    rest = f" and {len(told) - _CHANGES} more" if len(told) > _CHANGES else ""
+    return f" ({', '.join(told[:_CHANGES])}{rest})"
 
 
 def _findings(past: Past) -> str:
@@ -126,6 +138,7 @@ def _form(past: Past) -> PastForm:
                 "remedy": took.remedy or None,
                 "for": list(took.checks),
                 "changes": [{"knob": m.knob, "key": m.key, "from": m.before, "to": m.after} for m in took.changes],
+                "also": took.also,
             }
             for took in past.took
         ],

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from itertools import groupby
@@ -48,10 +48,13 @@ _DRAWN = (Curve, Overlay, Chain, Shares)
 _WORDS = re.compile(r"[^a-z0-9]+")
 _BESIDE = 4
 """Most curves beside the text of a card; further ones stand below it."""
-_FLAGS = 4
-_REMARK = 70
-_FIGURE, _ROW, _CHARACTERS = 250, 26, 52
-"""Pixels of a figure and of a line of text beside it, and the characters of such a line: about what page.css makes."""
+_NUMBERED = ("leads to", "follows")
+"""Facts that begin with numbers of findings."""
+_FLAGS = 3
+_REMARK, _HEADLINE = 70, 100
+_FIGURE, _FURTHER, _ROW, _CHARACTERS = 265, 185, 26, 52
+"""Pixels of the first figure, of a further one and of a line of text beside them, and the characters of such a line: about
+what page.css makes."""
 
 
 def render_html(blocks: Sequence[Block], *, title: str) -> str:
@@ -64,10 +67,12 @@ def render_html(blocks: Sequence[Block], *, title: str) -> str:
     drawer = _Drawer(blocks)
     lead, head, sections = _parts(blocks)
     name = next((block for block in blocks if isinstance(block, Heading) and block.level == 1), None)
+    if not lead and head and isinstance(head[0], Paragraph) and head[0].label:
+        lead, head = head, []  # the answer may stand below the name
     body = {
         "name": name,
         "head": drawer.nodes(head),
-        "lead": drawer.nodes(lead),
+        "answers": [drawer.nodes(one) for one in _answers(lead)],
         "sections": [drawer.section(one) for one in sections],
     }
     scripts = [_resource(path) for path in (*(_PLOTTING if drawer.drawn else ()), *_SCRIPTS)]
@@ -133,6 +138,22 @@ def _parts(blocks: Sequence[Block]) -> tuple[list[Block], list[Block], list[list
     return lead, head, sections
 
 
+def _answers(lead: Sequence[Block]) -> Iterator[list[Block]]:
+    """``lead`` from one verdict to the next, each with a short headline and the rest of its sentence below."""
+    into: list[Block] = []
+    for block in lead:
+        if isinstance(block, Paragraph) and block.label:
+            if into:
+                yield into
+            cut = re.search("[;.] (?=.)", block.text) if len(block.text) > _HEADLINE else None
+            into = [block if cut is None else replace(block, text=block.text[: cut.start()])]
+            into += [Paragraph(block.text[cut.end()].upper() + block.text[cut.end() + 1 :])] if cut is not None else []
+        else:
+            into.append(block)
+    if into:
+        yield into
+
+
 @dataclass
 class _Drawer:
     """One pass over the blocks; gives out ids and keeps the data of what was drawn."""
@@ -186,27 +207,31 @@ class _Drawer:
         said = [block for block in rest if not isinstance(block, _DRAWN)]
         below = [block for block in said if isinstance(block, Passage)] if shown else []
         said = [block for block in said if block not in below]
-        beside = min(max(round(sum(map(_height, said)) / _FIGURE), 1), _BESIDE)
+        beside = min(1 + max(round((sum(map(_height, said)) - _FIGURE) / _FURTHER), 0), _BESIDE)
         beside += len(shown) == beside + 1  # a single one below would stand alone
         codes = [block for block in said if isinstance(block, Change) and block.settings]
         lines = [line for block in codes for line in written(block)]
-        nodes = self.nodes(said, place)
+        figures = _FIGURE + (min(beside, len(shown)) - 1) * _FURTHER
+        first, rest = _divided(said, figures) if shown else (said, [])
+        nodes, further = self.nodes(first, place), self.nodes(rest, place)
         if len(codes) > 1:
-            last = max(at for at, node in enumerate(nodes) if node["kind"] == "change")
+            into = further if any(node["kind"] == "change" for node in further) else nodes
+            last = max(at for at, node in enumerate(into) if node["kind"] == "change")
             text = "\n".join(dict.fromkeys(lines))
-            nodes.insert(last + 1, {"kind": "all", "code": {"id": self.id(f"{place}-all"), "text": text}})
+            into.insert(last + 1, {"kind": "all", "code": {"id": self.id(f"{place}-all"), "text": text}})
         return {
             "id": place,
             "heading": heading,
             "severity": heading.label.rpartition(". ")[2],
-            "figures": [self.figure(block, small=False) for block in shown[:beside]],
-            "more": [self.figure(block, small=False) for block in shown[beside:]],
+            "figures": [self.figure(block, small=False, low=at > 0) for at, block in enumerate(shown[:beside])],
+            "more": [self.figure(block, small=False, low=True) for block in shown[beside:]],
             "spark": [self.figure(block, small=True) for block in spark],
             "nodes": nodes,
+            "rest": further,
             "below": self.nodes(below, place),
         }
 
-    def nodes(self, blocks: Sequence[Block], place: str = "") -> list[dict[str, Any]]:
+    def nodes(self, blocks: Sequence[Block], place: str = "", *, low: bool = False) -> list[dict[str, Any]]:
         """Neighbours of one kind drawn together: small curves as tiles, notes as a list, answers side by side, each below
         its own prompt where it has one."""
         made: list[dict[str, Any]] = []
@@ -217,6 +242,8 @@ class _Drawer:
                 made.append({"kind": kind, "tiles": [self.tile(one) for one in same]})
             elif kind == "notes":
                 made.append({"kind": kind, "blocks": same})
+            elif kind == "figure" and len(same) > 1 and all(isinstance(one, Overlay) for one in same):
+                made.append({"kind": "figures", "figures": [self.figure(one, small=False) for one in same]})
             elif kind == "answers":
                 cells: list[list[dict[str, Any]]] = []
                 below = False
@@ -226,21 +253,21 @@ class _Drawer:
                     below = id(one) in asked
                 made.append({"kind": kind, "cells": cells})
             else:
-                made += [self.node(kind, one, place) for one in same]
+                made += [self.node(kind, one, place, low=low) for one in same]
         return made
 
-    def node(self, kind: str, block: Any, place: str) -> dict[str, Any]:
+    def node(self, kind: str, block: Any, place: str, *, low: bool = False) -> dict[str, Any]:
         node: dict[str, Any] = {"kind": kind, "block": block}
         if kind == "figure":
-            node["figure"] = self.figure(block, small=False)
+            node["figure"] = self.figure(block, small=False, low=low)
         elif kind == "folded":
-            node["nodes"] = self.nodes(block.blocks, place)
+            node["nodes"] = self.nodes(block.blocks, place, low=True)
         elif kind == "change":
             text = "\n".join(written(block))
             node["code"] = {"id": self.id(f"{place or 'change'}-{block.number}"), "text": text} if text else None
         elif kind == "facts":
             node["pairs"] = [
-                (label, self.numbered(value) if label == "leads to" else self.linked(value))
+                (label, self.numbered(value) if label in _NUMBERED else self.linked(value))
                 for label, value in block.pairs
             ]
         elif kind == "list":
@@ -262,19 +289,22 @@ class _Drawer:
             "figure": self.figure(block, small=True, zoom=block.low != block.high) if shown else None,
         }
 
-    def figure(self, block: plot.Drawable, *, small: bool, zoom: bool | None = None) -> dict[str, Any]:
-        """``small``: without axes and words; such a picture can be zoomed only where ``zoom`` says so."""
+    def figure(
+        self, block: plot.Drawable, *, small: bool, low: bool = False, zoom: bool | None = None
+    ) -> dict[str, Any]:
+        """``small``: without axes and words; such a picture can be zoomed only where ``zoom`` says so. ``low``: as
+        ``plot.draw`` says."""
         kind = type(block).__name__.lower()
         name = getattr(block, "name", "") or getattr(block, "title", "") or kind
         place = self.id(f"plot-{name}")
-        drawn = plot.draw(block, place, small=small)
+        drawn = plot.draw(block, place, small=small, low=low)
         self.pictured = True
         zooms = drawn.data is not None and (not small if zoom is None else zoom)
         if zooms:
             self.drawn[place] = drawn
         return {
             "id": place,
-            "kind": kind,
+            "kind": f"{kind} low" if low else kind,
             "block": block,
             "title": getattr(block, "title", ""),
             "svg": drawn.svg,
@@ -287,7 +317,9 @@ class _Drawer:
         numbers, colon, rest = text.partition(":")
         parts = [part.strip() for part in numbers.split(",")]
         links = [
-            Markup('<a class="n" href="#{}" aria-label="finding {}">{}</a>').format(self.numbers[part], part, part)
+            Markup('<a class="n" href="#{}" title="{}" aria-label="finding {}">{}</a>').format(
+                self.numbers[part], self.titles.get(self.numbers[part], ""), part, part
+            )
             if part in self.numbers
             else escape(part)
             for part in parts
@@ -308,6 +340,23 @@ class _Drawer:
                 link = Markup('<a href="#{}">{}</a>').format(place, words)
                 out, at = out + escape(text[at : found.start()]) + link, found.end()
         return out + escape(text[at:])
+
+
+def _divided(said: Sequence[Block], figures: float) -> tuple[list[Block], list[Block]]:
+    """``said`` beside ``figures`` pixels of curves and below them, so that both columns are about as high: lists and the
+    changes from the second on may stand below, what is folded stays."""
+    changes = [at for at, block in enumerate(said) if isinstance(block, Change)][1:]
+    changes += [at for at, block in enumerate(said) if isinstance(block, Bullets)]
+    end = next((at for at, block in enumerate(said) if isinstance(block, Folded)), len(said))
+    heights = [_height(block) for block in said]
+    whole = sum(heights)
+
+    def uneven(at: int) -> float:
+        moved = sum(heights[at:end])
+        return abs(figures + moved - (whole - moved))
+
+    at = min([end, *(at for at in changes if at < end)], key=uneven)
+    return [*said[:at], *said[end:]], list(said[at:end])
 
 
 def _height(block: Block) -> float:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from rlclinic.answers import parts as saved_parts
-from rlclinic.answers.exploits import candidates
 from rlclinic.answers.shown import hang
 from rlclinic.model import Column, Component, Diagnosis, Finding, Floats, Run
 from rlclinic.report import baselined
@@ -46,7 +45,7 @@ from rlclinic.report.document import (
     verdict,
     vitals,
 )
-from rlclinic.report.findings import findings, plainly
+from rlclinic.report.findings import costs, findings, plainly
 from rlclinic.report.history import history
 from rlclinic.report.samples import QUOTED, answer
 from rlclinic.report.series import curve, ends, seen, span, title_of
@@ -58,6 +57,7 @@ _MOST_KNOBS = 120
 _MOST_GROUPS = 6
 _KEY = 3
 _MOST_ANSWERS = 8
+_MOST_PHRASES = 12
 _PROMPT = 320
 _HEADLINE = 120
 _CALM = "Nothing needs action"
@@ -76,7 +76,7 @@ def page(diagnosis: Diagnosis, samples: int = 0) -> list[Block]:
     blocks += history(run)
     blocks += reward_parts(run)
     blocks += answers(run, samples, diagnosis.findings)
-    blocks = _marked(run, blocks) if samples else blocks
+    blocks = _marked(diagnosis.findings, blocks) if samples else blocks
     if diagnosis.notes:
         blocks += [Heading("Normal here", 2), *(Note(plain(note.says)) for note in diagnosis.notes)]
     if diagnosis.to_log:
@@ -105,15 +105,26 @@ def _headline(diagnosis: Diagnosis) -> list[Block]:
     elif isinstance(first, Paragraph) and primary is not None and (short := plainly(primary)):
         head, colon, says = first.text.partition(": ")
         if colon and short in head and len(head) <= _HEADLINE:
-            rest = [*_apart(says), *rest]
+            head, behind = _led_to(head, diagnosis)
+            rest = [*_apart(says), *behind, *rest]
             first = replace(first, text=head)
     if primary is not None and primary.cost is not None:
         pairs = rest[-1].pairs if isinstance(rest[-1], KeyNumbers) else ()
         rest = [*(b for b in rest if not isinstance(b, KeyNumbers))]
         ended = [pair for pair in pairs if pair[0] == "ended by"]
         pairs = tuple(pair for pair in pairs if pair[0] != "ended by")
-        rest.append(KeyNumbers((*pairs, ("cost", plain(primary.cost.says)), *ended)))
+        rest.append(KeyNumbers((*pairs, ("cost", costs(primary)[0]), *ended)))
     return [first, *rest]
+
+
+def _led_to(head: str, diagnosis: Diagnosis) -> tuple[str, list[Block]]:
+    """A headline without the gravest finding behind it, and that in a line of its own, by its title and number."""
+    found = re.fullmatch(r"(.*?)(, which led to|, beside) ([a-z_]+) \((\w+)\)", head)
+    place = {f.check: i for i, f in enumerate(diagnosis.findings, 1)}
+    if found is None or found[3] not in place:
+        return head, []
+    how = "It led to" if "led" in found[2] else "Beside it stands"
+    return found[1], [Paragraph(f"{how}: {found[3]} ({place[found[3]]}), {found[4]}.", tone="dim")]
 
 
 def _apart(says: str) -> list[Block]:
@@ -208,7 +219,10 @@ def reward_parts(run: Run) -> list[Block]:
     left = len(run.components) - _MOST_PARTS
     blocks += [Paragraph(f"and {left} more", tone="dim")] if left > 0 else []
     if told:
-        says = "Share: of what the saved answers of a group differ by, which is what teaches; parts divide what they share."
+        says = (
+            "Share: of all that the saved answers of a group differ by in that third, which is what teaches. Steps at which "
+            "they differ more count for more, so it is not the mean of single steps; parts divide what they have in common."
+        )
         blocks.append(Paragraph(says, tone="dim"))
     return blocks
 
@@ -250,8 +264,12 @@ def shares_of_variance(run: Run) -> Shares | None:
         f"the variance of the weighted means over {_window(len(steps))} rows"
     )  # fmt: skip
     how = f"by {each}; what parts have in common is not counted"
+    how += "" if known.all() else "; blank where no part has a spread"
     names = tuple(plain(name, 48) for name in parts)
-    return Shares("share of the variance", names, steps[known], parts_of[:, known] / whole[known], remark=how)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = np.where(known, parts_of / whole, np.nan)
+    title = "share of the variance over the batch" if spread else "share of the variance over the steps"
+    return Shares(title, names, steps, shares, remark=how)
 
 
 def _window(rows: int) -> int:
@@ -356,10 +374,8 @@ def answers(run: Run, samples: int, findings: Sequence[Finding] = ()) -> list[Bl
     return blocks if groups else []
 
 
-def _marked(run: Run, blocks: list[Block]) -> list[Block]:
-    """``blocks`` with the phrases highlighted that are paid besides being right."""
-    if not any(isinstance(block, Passage) for block in blocks):
-        return blocks
-    found = [phrase for one in candidates(run) for phrase in QUOTED.findall(one.what)]
-    words = tuple(dict.fromkeys(found))
+def _marked(findings: Sequence[Finding], blocks: list[Block]) -> list[Block]:
+    """``blocks`` with the phrases highlighted that a finding says are paid, each as far as it is told."""
+    found = [phrase.removesuffix("...").strip() for one in findings for phrase in QUOTED.findall(plain(one.says))]
+    words = tuple(dict.fromkeys(phrase for phrase in found if len(phrase) > 1))[:_MOST_PHRASES]
     return [replace(b, marked=words) if isinstance(b, Passage) and b.label == "answer" else b for b in blocks]

@@ -40,6 +40,8 @@ _LABEL = 11
 _NARROWEST = 40
 _CURVE = (8, 48)
 _LARGE = 64
+_WORDS = 26
+"""Cells of a column of sentences below which a table takes no more from it (ours)."""
 _ASCII = str.maketrans(
     {
         "→": "->",
@@ -214,8 +216,17 @@ class _Drawing:
         most = max(8, (self.width - self.indent) * 11 // 20 // max(others, 1))
         widths = [max(cell_len(row[i]) for row in rows) for i in range(others + 1)]
         if self.indent + sum(widths) + 2 * others > self.width:
-            widths = [min(wide, most) for wide in widths[:others]]
-            widths.append(max(8, self.width - self.indent - sum(widths) - 2 * others))
+            whole = widths[:others]
+            widths = [min(wide, most) for wide in whole]
+            spare = self.width - self.indent - sum(widths) - 2 * others
+            # Words are not broken, then cells not wrapped, as long as the last column keeps a line of words.
+            words = [max((cell_len(w) for row in rows for w in row[i].split()), default=0) for i in range(others)]
+            for goal in (words, whole):
+                for i in sorted(range(others), key=lambda i: goal[i] - widths[i]):
+                    if 0 < (more := min(goal[i], _WORDS) - widths[i]) <= spare - _WORDS:
+                        widths[i] += more
+                        spare -= more
+            widths.append(max(8, spare))
         for place, row in enumerate(rows):
             style = "dim" if place == 0 else ""
             cells = [

@@ -26,11 +26,12 @@ from rlclinic.report.blocks import (
     step,
     tone,
 )
+from rlclinic.report.findings import plainly
 from rlclinic.report.series import title_of
 from rlclinic.verify import WORDS, Cure, Movement, Trial, Verification
 
 SCHEMA: Final = "rlclinic.verification/1"
-VerdictWord: TypeAlias = Literal["cured", "improving", "no_effect", "worse", "undecided"]
+VerdictWord: TypeAlias = Literal["cured", "improving", "no_effect", "worse", "overshot", "undecided"]
 Number: TypeAlias = float | Literal["NaN", "Infinity", "-Infinity"]
 Value: TypeAlias = float | int | str | bool | None
 
@@ -39,6 +40,7 @@ _TONES: dict[str, Tone] = {
     "improving": "info",
     "no_effect": "warning",
     "worse": "critical",
+    "overshot": "critical",
     "undecided": "undecided",
     "nothing": "healthy",
 }
@@ -62,10 +64,11 @@ _ANSWERS = {"yes": "yes", "no": "no", "open": "cannot be told"}
 def page(verification: Verification) -> list[Block]:
     """The whole verification as blocks: the answer first, then each finding with what decides, then what is new."""
     before, after = verification.before.run, verification.after.run
-    word = "nothing to verify" if verification.verdict == "nothing" else WORDS[verification.verdict]
+    nothing = "new findings" if verification.new else "nothing to verify"
+    word = nothing if verification.verdict == "nothing" else WORDS[verification.verdict]
     blocks: list[Block] = [
         Heading(f"{plain(before.name, KEY)}, after the change: {plain(after.name, KEY)}", 1),
-        Paragraph(plain(verification.says), label=word, tone=_TONES[verification.verdict]),
+        Paragraph(plain(verification.says), label=word, tone=_tone(verification)),
     ]
     start = "" if verification.start is None else step(verification.start)
     facts = [
@@ -94,6 +97,16 @@ def page(verification: Verification) -> list[Block]:
     return blocks
 
 
+def _tone(verification: Verification) -> Tone:
+    """That of the verdict; a cure beside which something new has come is never drawn as health."""
+    grave = max((f.severity for f in verification.new if f.severity is not None), default=None)
+    if verification.verdict in ("cured", "improving", "nothing") and grave is not None:
+        return tone(grave.label)
+    if verification.verdict == "nothing" and verification.before.verdict.severity == "undecided":
+        return "undecided"
+    return _TONES[verification.verdict]
+
+
 def title(verification: Verification) -> str:
     """The name of the page."""
     return plain(f"{verification.before.run.name}: did the cure work", 120)
@@ -102,7 +115,12 @@ def title(verification: Verification) -> str:
 def _cure(cure: Cure, verification: Verification) -> Iterator[Block]:
     severity = "" if cure.finding.severity is None else cure.finding.severity.label
     yield Heading(
-        plain(cure.finding.check, KEY), 3, label=WORDS[cure.verdict], aside=severity, tone=_TONES[cure.verdict]
+        plain(cure.finding.check, KEY),
+        3,
+        label="did not occur" if cure.absent else WORDS[cure.verdict],
+        aside=severity,
+        tone="info" if cure.absent else _TONES[cure.verdict],
+        plainly=plainly(cure.finding),
     )
     pairs = [("was", plain(cure.finding.says)), ("now", plain(cure.says))]
     if cure.check_says and cure.check != "unseen":
@@ -143,6 +161,7 @@ def _overlay(cure: Cure, verification: Verification) -> Overlay:
         remarks=tuple(remarks),
         tone=tone(cure.finding.severity.label) if cure.finding.severity is not None else "plain",
         name=cure.metric,
+        marked="resumed at" if at is not None else "ill since",
     )
 
 
@@ -252,7 +271,7 @@ class ChangedForm(TypedDict):
 class VerificationForm(TypedDict):
     schema: Literal["rlclinic.verification/1"]
     rlclinic: str
-    verdict: Literal["cured", "improving", "no_effect", "worse", "undecided", "nothing"]
+    verdict: Literal["cured", "improving", "no_effect", "worse", "overshot", "undecided", "nothing"]
     says: str
     before: RunForm
     after: RunForm

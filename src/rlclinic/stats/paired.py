@@ -50,6 +50,21 @@ LEAST_LEAD, EXPLAINED, FITS, AS_HIGH = 0.05, 0.75, 2.5, 0.5
 apart than 2.5 standard errors, and half of what a course of the same pace to another height leaves (ours)."""
 
 
+class Look(NamedTuple):
+    """One difference as it was tested."""
+
+    gap: float
+    error: float
+    """Standard error by noise and by what seeds are allowed to differ by."""
+    freedom: float
+    looks: float
+    """How many times its p-value counts, for the other looks at the same metric."""
+
+    def half(self, level: float) -> float:
+        """Half the width of the interval that leaves out 0 exactly where the p-value is at most ``level``."""
+        return student_quantile(level / self.looks / 2.0, self.freedom) * self.error if self.error > 0.0 else 0.0
+
+
 class Apart(NamedTuple):
     """One metric of two runs over the same stretch of axis. Differences are second less first, in the metric's unit."""
 
@@ -71,7 +86,8 @@ class Apart(NamedTuple):
     p_value: float
     """The same with what seeds differ by allowed for. 1 with too few points."""
     where: Where
-    """Where the difference is clearest."""
+    """Where the difference is clearest; ``throughout`` when it is the whole axis and ``everywhere``, empty when it is the
+    whole axis and not every window differs."""
     size: float
     """The difference there."""
     level: float
@@ -80,6 +96,12 @@ class Apart(NamedTuple):
     """The second run goes through the first one's course this many times as fast; None where that is not what differs."""
     clear: bool = False
     """No value of the late quarter of one run lies among those of the other, and seeds are far from differing so much."""
+    ends: Look | None = None
+    """The test of the late difference; None with too few points."""
+    best: Look | None = None
+    """The test of ``size``."""
+    everywhere: bool = False
+    """Every window differs by itself, all in one direction."""
 
 
 class Side(NamedTuple):
@@ -151,7 +173,7 @@ def apart(
     means = np.stack([_means(one, edges) for one in (first, second)])
     errors = np.stack([_errors(one, edges) for one in (first, second)])
     late = slice(count - max(1, count * LATE // WINDOWS), count)
-    sd = math.sqrt((first.sd**2 + second.sd**2) / 2.0)
+    sd = math.hypot(first.sd, second.sd) / math.sqrt(2.0)  # squares of huge values are no float
     ends = (_mean(means[0, late]), _mean(means[1, late]))
     seen = np.flatnonzero(np.isfinite(means).all(axis=0))
     if min(n) < FEWEST or len(seen) < 2:
@@ -169,13 +191,18 @@ def apart(
         _p(gap, error, 0.0, sizes - 2.0, freedom) / part for (gap, error, _), part in zip(places, share, strict=True)
     ]
     # What seeds differ by is the same in all windows: only their noise makes several looks of them.
-    both = [
-        3.0
-        * (1.0 + (1 / 3 / part - 1.0) * (error / max(math.hypot(error, extra), 1e-300)) ** 2)
-        * _p(gap, error, extra, sizes - 2.0, freedom)
-        for (gap, error, extra), part in zip(places, share, strict=True)
+    each = [_p(gap, error, extra, sizes - 2.0, freedom) for gap, error, extra in places]
+    counts = [
+        3.0 * (1.0 + (1 / 3 / part - 1.0) * (error / max(math.hypot(error, extra), 1e-300)) ** 2)
+        for (_, error, extra), part in zip(places, share, strict=True)
     ]
+    both = [times * p for times, p in zip(counts, each, strict=True)]
     best = int(np.argmin(both))
+    tested = [
+        Look(gap, math.hypot(error, extra), _freedom(error, extra, sizes - 2.0, freedom), times)
+        for (gap, error, extra), times in zip(places, counts, strict=True)
+    ]
+    everywhere = max(each[2:]) <= 0.05 and len({gap > 0.0 for gap, _, _ in places[2:]}) == 1
     gap, error, extra = places[1]
     half = student_quantile(0.025, max(1.0, sizes - 2.0)) * error
     lead = None
@@ -192,11 +219,14 @@ def apart(
         extra,
         min(1.0, float(min(alone))),
         min(1.0, float(min(both))),
-        _where(best, seen, count),
+        _where(best, seen, count, everywhere),
         places[best][0],
         _mean(means[0, np.asarray(looks[best])]),
         lead,
         _clear(first, second, float(edges[late.start]), abs(gap), extra),
+        tested[1],
+        tested[best],
+        everywhere,
     )
 
 
@@ -214,9 +244,9 @@ def windows(first: int, second: int) -> int:
     return max(1, min(WINDOWS, min(first, second) // IN_WINDOW))
 
 
-def _where(best: int, seen: NDArray[np.intp], count: int) -> Where:
+def _where(best: int, seen: NDArray[np.intp], count: int, everywhere: bool) -> Where:
     if best == 0:
-        return "throughout"
+        return "throughout" if everywhere else ""
     if best == 1 or seen[best - 2] >= count - 2:
         return "late"
     return "early" if seen[best - 2] < 2 else "in between"
@@ -264,17 +294,23 @@ def _look(gaps: Floats, noise: Floats, allowed: Floats, rows: NDArray[np.intp]) 
 
 
 def _p(gap: float, error: float, extra: float, size: float, freedom: float) -> float:
-    """Two-sided p of a difference with a standard error and an allowance (Satterthwaite's degrees of freedom)."""
+    """Two-sided p of a difference with a standard error and an allowance."""
     total = math.hypot(error, extra)
     if gap == 0.0 or not math.isfinite(gap):
         return 1.0
     if not total > 0.0:
         return 0.0
-    noise, seeds = (error / total) ** 2, (extra / total) ** 2
+    df = _freedom(error, extra, size, freedom)
+    return min(1.0, 2.0 * student_tail(abs(gap) / total, df)) if math.isfinite(df) else 1.0
+
+
+def _freedom(error: float, extra: float, size: float, freedom: float) -> float:
+    """Satterthwaite's degrees of freedom of a standard error and an allowance, at least 1; NaN without either."""
+    total = math.hypot(error, extra)
+    noise, seeds = ((error / total) ** 2, (extra / total) ** 2) if total > 0.0 else (math.nan, math.nan)
     if not math.isfinite(noise + seeds):
-        return 1.0
-    df = 1.0 / (noise * noise / max(size, 1.0) + seeds * seeds / freedom)
-    return min(1.0, 2.0 * student_tail(abs(gap) / total, max(1.0, df)))
+        return math.nan
+    return max(1.0, 1.0 / (noise * noise / max(size, 1.0) + seeds * seeds / freedom))
 
 
 # ------------------------------------------------------------------------------------------- where, how much earlier
@@ -329,12 +365,14 @@ def _calm(values: Floats) -> Floats:
 @_QUIET
 def parted(first: Side, second: Side, low: float, high: float, size: float) -> Onset | None:
     """From where on the two series lie apart in the direction of ``size``, with its interval on the axis; None when that
-    cannot be told (too few bins that both fill, or a difference that came and went). Half of the difference in the first
-    eighth already (one window) is there from the start."""
+    cannot be told (a difference that came and went, or too few values that both share). Half of the difference in the first
+    eighth already (one window) is there from the start. Of short series the single values at shared places are looked at."""
     edges, a, b = _binned(first, second, low, high)
     known = np.flatnonzero(np.isfinite(a) & np.isfinite(b))
-    if len(known) < 8 or size == 0.0:
+    if size == 0.0:
         return None
+    if len(known) < 8:
+        return _parted_values(first, second, low, size)
     gap = b[known] - a[known]
     begins, ends = edges[known], edges[known + 1]
     head = gap[: max(2, len(gap) // WINDOWS)]
@@ -344,9 +382,23 @@ def parted(first: Side, second: Side, low: float, high: float, size: float) -> O
     found = onset(begins, gap, direction=1 if size > 0 else -1)
     if found is None:
         return None
-    # A bin's change may lie anywhere inside it.
-    last = float(ends[int(np.searchsorted(begins, found.high, side="right")) - 1])
-    return Onset(found.step, found.low, max(last, found.step))
+    # A bin that changed in part passes for changed or for the last one before, so the change may lie in a neighbour.
+    low, at, high = (int(np.searchsorted(begins, v, side="right")) - 1 for v in (found.low, found.step, found.high))
+    return Onset(
+        float(begins[at] / 2 + ends[at] / 2), float(begins[max(low - 1, 0)]), float(ends[min(high + 1, len(ends) - 1)])
+    )
+
+
+def _parted_values(first: Side, second: Side, low: float, size: float) -> Onset | None:
+    """The same from the values at shared places: from where on each differs by half of ``size`` or more."""
+    at, i, j = np.intersect1d(first.x, second.x, return_indices=True)
+    if len(at) < IN_WINDOW:
+        return None
+    close = np.flatnonzero((second.y[j] - first.y[i]) / size < 0.5)
+    since = int(close[-1]) + 1 if len(close) else 0
+    if len(at) - since < 2:
+        return None
+    return Onset(float(at[since]), float(at[since - 1]), float(at[since])) if since else Onset(low, low, float(at[0]))
 
 
 def identical(first: tuple[Floats, Floats], second: tuple[Floats, Floats]) -> tuple[float | None, float | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,11 +12,13 @@ from rlclinic.checks import BY_NAME
 from rlclinic.diagnose import diagnose
 from rlclinic.differential import MEASUREMENT
 from rlclinic.model import Diagnosis, Finding, Severity
-from rlclinic.verify.alignment import FEWEST, Pair, align, spliced, split
-from rlclinic.verify.form import WORDS, Changed, Cure, Movement, Trial, Turned, Verification, Word
+from rlclinic.verify.alignment import FEWEST, Pair, align, spliced, split, unlike_rewards
+from rlclinic.verify.form import WORDS, Changed, Cure, Movement, Trial, Turned, Verification
 from rlclinic.verify.judged import judged
 from rlclinic.verify.movement import movements
+from rlclinic.verify.normal import overshot, placed, sharpened
 from rlclinic.verify.taken import confounders, trials
+from rlclinic.verify.words import agreed, headline
 
 __all__ = [
     "FEWEST",
@@ -32,7 +33,6 @@ __all__ = [
     "verify",
 ]
 
-_WORST_FIRST: tuple[Word, ...] = ("worse", "no_effect", "undecided", "improving", "cured")
 _OF_LENGTH = frozenset({"plateau", "no_learning", "premature_stop", "eval_too_noisy", "lr_schedule_exhausted"})
 """Checks that speak of how far a run has come: in another length of log they are no news."""
 _OF_JOIN = frozenset({"resume_discontinuity", "entropy_cliff", "sudden_collapse"})
@@ -66,9 +66,18 @@ def verify(
             after = diagnose(pair.after, limits=limits)
         found = [f for f in before.findings if f.severity is not None and f.severity >= Severity.WARNING]
         cures = _cures(found, pair, after, limits)
-        new = _new(before, after, pair, limits) if found else ()
-    verdict, says = _headline(cures, new)
-    remarks = list(pair.remarks)
+        new = _new(before, after, pair, limits)
+        cures = overshot(cures, new)
+    verdict, says = headline(cures, after, new)
+    remarks = [*pair.remarks, *_other_model(pair)]
+    if unlike_rewards(was, now):
+        remarks.append(
+            "no reward part in common: rewards are not compared, only what is held out and what else is logged"
+        )
+    if not found and before.verdict.severity == "undecided":
+        remarks.append(
+            f"the run before could not be judged, so what there is to cure is not known: {before.verdict.says}"
+        )
     if one_log:
         remarks.append("one log has one configuration: which setting changed at that step is not known")
     if cures and not any(t.taken in ("taken", "partly") for c in cures for t in c.trials):
@@ -93,16 +102,28 @@ def verify(
     )
 
 
+def _other_model(pair: Pair) -> list[str]:
+    """Levels of entropy, length and the like belong to a model: one that was exchanged is told."""
+    names = [run.knob("model") or run.facts.get("model") for run in (pair.before, pair.after)]
+    one, other = (str(name).replace("\\", "/").rstrip("/").rpartition("/")[2] for name in names)
+    if all(names) and one != other:
+        return [f"the model is {one[:80]} before and {other[:80]} after: levels of another model show little"]
+    return []
+
+
 def _cures(
     found: list[Finding], pair: Pair, after: Diagnosis, limits: Mapping[str, Mapping[str, Any]] | None
 ) -> tuple[Cure, ...]:
     names = {finding.check for finding in found}
     made = []
-    for finding in found:
+    for one in found:
+        finding, why = placed(one, pair, limits)
         tried = trials(finding, pair)
         cure = judged(finding, "consequence" if names & set(finding.because_of) else "root", pair, after, tried, limits)
-        made.append(replace(cure, moves=movements(finding, pair, tried)))
-    return tuple(made)
+        cure = sharpened(cure, pair, limits)
+        says = f"{cure.says}; {why}" if why else cure.says
+        made.append(replace(cure, says=says, moves=movements(finding, pair, tried)))
+    return agreed(made)
 
 
 def _new(
@@ -116,18 +137,20 @@ def _new(
     for finding in after.findings:
         seen.setdefault(finding.check, finding)
     onsets = [f.onset.low for f in before.findings if f.onset is not None and (f.severity or 0) >= Severity.WARNING]
-    if pair.relation != "fresh" and onsets:
-        head = pair.before.upto(min(onsets) - pair.pace / 2)
+    if pair.relation != "fresh" and (onsets or not known):
+        head = pair.before.upto(min(onsets) - pair.pace / 2) if onsets else pair.before.upto(pair.start or 0.0)
         if len(head.steps) >= FEWEST:
             run, join = spliced(head, pair.after, pair.pace)
+            slack = 0.0 if onsets else pair.pace  # the change of a run that was well may show in its last row
             there = {
                 finding.check: finding
                 for finding in diagnose(run, limits=limits, only=[c for c in looked if c not in _OF_JOIN]).findings
-                if finding.onset is not None and finding.onset.high >= join
+                if finding.onset is not None and finding.onset.high >= join - slack
             }
             # A run that begins sick and recovers looks, by itself, as if it fell: entropy that comes down again collapses.
             by_itself = {c: f for c, f in seen.items() if f.tier == "certain" or c in there or c == "sudden_collapse"}
-            seen = {**there, **by_itself}
+            graver = {c: f for c, f in there.items() if c in seen and (f.severity or 0) > (seen[c].severity or 0)}
+            seen = {**there, **by_itself, **graver}
     return tuple(
         finding
         for finding in seen.values()
@@ -136,32 +159,3 @@ def _new(
         and finding.check in looked
         and BY_NAME[finding.check].family != MEASUREMENT
     )
-
-
-def _headline(cures: tuple[Cure, ...], new: tuple[Finding, ...]) -> tuple[Any, str]:
-    """The overall verdict, that of the root that fares worst, and one sentence."""
-    if not cures:
-        return "nothing", "The run before has no finding at warning or above: there is nothing to verify."
-    roots = [cure for cure in cures if cure.role == "root"]
-    words = Counter(cure.verdict for cure in roots)
-    verdict = next(word for word in _WORST_FIRST if words[word])
-    told = []
-    for word in _WORST_FIRST:
-        of_it = [cure.finding.check for cure in roots if cure.verdict == word]
-        if of_it:
-            told.append(f"{'open' if word == 'undecided' else WORDS[word]}: {', '.join(of_it)}")
-    heads = {
-        "cured": "The cure worked",
-        "improving": "The cure works, but not all the way",
-        "no_effect": "The cure did not work",
-        "worse": "It is worse than before",
-        "undecided": "Whether the cure worked cannot be decided yet",
-    }
-    says = f"{heads[verdict]} ({'; '.join(told)})."
-    waits = [cure.more for cure in roots if cure.verdict == "undecided" and cure.more]
-    if verdict == "undecided" and waits:
-        says += f" About {max(waits)} more logged rows would decide."
-    if new:
-        many = ", ".join(finding.check for finding in new)
-        says += f" New since then: {many}."
-    return verdict, says

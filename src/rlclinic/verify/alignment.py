@@ -147,6 +147,17 @@ def align(before: Run, after: Run, resumed: float | None = None) -> Pair:
     return Pair(before, after, relation, start, pace, remarks)
 
 
+def unlike_rewards(before: Run, after: Run) -> bool:
+    """Whether the rewards of the two are made of other parts altogether: their levels are then of two quantities."""
+    parts = set(before.components), set(after.components)
+    return all(parts) and not parts[0] & parts[1]
+
+
+def _held_out(run: Run) -> set[str]:
+    """Held-out series that are no reward, which would change with its parts."""
+    return {name for name in run.evaluations if "reward" not in name.lower()}
+
+
 def _own(before: Run, after: Run) -> Floats:
     """Steps at the beginning of ``after`` whose rows are those of ``before``, value by value."""
     steps = after.steps
@@ -180,9 +191,8 @@ def _same_task(before: Run, after: Run) -> None:
         raise BadRequest(
             "two runs of one trainer", f"{one.title} before and {other.title} after", hint="--framework NAME"
         )
-    parts = set(before.components), set(after.components)
-    if all(parts) and not parts[0] & parts[1]:
-        told = " and ".join(", ".join(sorted(part))[:120] for part in parts)
-        raise BadRequest("two runs of one task", f"no reward part in common: {told}")
+    if not _held_out(before) & _held_out(after) and unlike_rewards(before, after):
+        told = " and ".join(", ".join(sorted(run.components))[:120] for run in (before, after))
+        raise BadRequest("two runs of one task", f"neither a reward part nor a held-out series in common: {told}")
     if not set(before.columns) & set(after.columns):
         raise BadRequest("two runs that log the same metrics", "no metric in common")

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from rlclinic.model import Column, Diagnosis, Finding, Prescription, Scalar
 from rlclinic.stats.recovery import Rates, Way
 
-Word: TypeAlias = Literal["cured", "improving", "no_effect", "worse", "undecided"]
+Word: TypeAlias = Literal["cured", "improving", "no_effect", "worse", "overshot", "undecided"]
 Taken: TypeAlias = Literal["taken", "partly", "not_taken", "unknown", "no_setting"]
 Relation: TypeAlias = Literal["fresh", "resumed", "continued"]
 Role: TypeAlias = Literal["root", "consequence"]
@@ -21,6 +21,7 @@ WORDS: Mapping[Word, str] = {
     "improving": "improving",
     "no_effect": "no effect",
     "worse": "worse",
+    "overshot": "overshot",
     "undecided": "cannot decide yet",
 }
 """How a verdict is written for people."""
@@ -82,6 +83,8 @@ class Cure:
     rates: Rates | None = None
     more: int | None = None
     """How many more logged rows would decide, at the present noise; None where that is not known or none would."""
+    absent: bool = False
+    """What is ``cured`` has not been mended as far as the log can tell: it did not occur in the run after."""
     lines: tuple[Column, Column] | None = None
     """The deciding metric before and after, over the axis that ``since`` names."""
     since: float | None = None

@@ -11,12 +11,25 @@ import numpy as np
 
 from rlclinic.diagnose import diagnose
 from rlclinic.model import Column, Diagnosis, Finding, Run, Severity
-from rlclinic.stats.recovery import Way, rates, rows_without, window
+from rlclinic.stats.recovery import Way, memory, rates, rows_without, window
 from rlclinic.stats.shift import spikes
 from rlclinic.stats.trend import trend
 from rlclinic.verify.alignment import FEWEST, Pair, spliced
 from rlclinic.verify.form import Cure, Role, Seen, Trial, Word
-from rlclinic.verify.levels import MARGIN, Levels, carried_on, decided, drift, levels, series
+from rlclinic.verify.levels import (
+    LEAST,
+    MARGIN,
+    Levels,
+    carried_on,
+    decided,
+    drift,
+    incomparable,
+    levels,
+    no_level,
+    series,
+    titled,
+    way_in_words,
+)
 
 Kind: TypeAlias = Literal["spike", "zero", "nonfinite", "growth", "state"]
 KINDS: Mapping[str, Kind] = {
@@ -34,7 +47,7 @@ KINDS: Mapping[str, Kind] = {
             "clip_bound_misconfigured", "resume_discontinuity", "std_normalisation_bias", "advantage_not_centred",
             "verifier_disagreement", "self_judge_drift", "judge_noise_dominates", "dominating_reward_component",
             "dead_reward_component", "reward_hacking", "train_deploy_gap", "language_mixing", "loss_length_bias",
-            "reward_model_overoptimisation", "format_break",
+            "reward_model_overoptimisation", "format_break", "reward_eval_divergence", "reward_saturated",
         ),
         "state",
     ),
@@ -47,6 +60,8 @@ _CHANCE = 0.05
 """Chance of no event at the old rate below which the silence counts."""
 _HALF = 0.5
 """Rate beside the old one up to which events have stopped; between it and twice the old rate nothing has happened (ours)."""
+_ALL: tuple[Word, ...] = ("cured", "improving", "no_effect", "worse")
+_GROUPS = "zero_variance_"
 WITHIN = 20
 """Steps that a change takes to act where its remedy names none (ours: most remedies say 20 or 50)."""
 
@@ -83,18 +98,20 @@ def _level(blank: Cure, pair: Pair, after: Diagnosis, within: int, limits: Limit
             continue
         way = found.way
         if way is None:
-            lacks.append(f"{metric} does not tell the sick rows from the healthy ones" if len(found.healthy) or
-                         found.ideal is not None else f"{metric} was sick from the first row")  # fmt: skip
+            lacks.append(f"{titled(metric)} does not tell the sick rows from the healthy ones" if len(found.healthy) or
+                         found.ideal is not None else no_level(found))  # fmt: skip
             if len(found.healthy) or not found.better:
                 continue
-            return _without_band(blank, pair, after, found, limits)
-        return _by_way(blank, pair, after, found, way, limits)
+            made = _without_band(blank, pair, after, found, limits)
+        else:
+            made = _by_way(blank, pair, after, found, way, limits)
+        return _in_place(made, lacks[0], pair) if lacks else made
     young = next((lack for lack in lacks if "still well" in lack), "")
     if young and finding.onset is not None:
         first = float(pair.after.steps[-1])
         more = math.ceil((finding.onset.high - first) / pair.pace) + FEWEST
         says = f"{young} (it fell ill at step {finding.onset.step:g})"
-        return replace(blank, says=says, possible=("cured", "improving", "no_effect", "worse"), more=more)
+        return replace(blank, says=says, possible=_ALL, more=more)
     told = _state(blank, pair, after, limits)
     if not any("does not tell" in lack for lack in lacks):
         return replace(told, says=f"{told.says}; {lacks[0]}") if lacks else told
@@ -103,6 +120,16 @@ def _level(blank: Cure, pair: Pair, after: Diagnosis, within: int, limits: Limit
         ("improving", "no_effect", "worse") if told.check == "fires" else ("cured", "improving")
     )
     return replace(told, verdict="undecided", possible=open_ends, says=f"{told.says}; {lacks[0]}", more=None)
+
+
+def _in_place(made: Cure, lack: str, pair: Pair) -> Cure:
+    """A verdict by another metric than the one that shows the illness is no cure, unless the check confirms it: behind rows
+    of the run before it is silent also for want of what is no longer logged."""
+    says = made.says if lack in made.says else f"{lack}; {made.says}"
+    heard = pair.relation == "fresh" or "does not tell" in lack or "fell ill" in lack
+    if made.verdict != "cured" or (made.check == "silent" and heard):
+        return replace(made, says=says)
+    return replace(made, verdict="undecided", possible=("cured", "improving"), says=says, more=None)
 
 
 def _by_way(blank: Cure, pair: Pair, after: Diagnosis, found: Levels, way: Way, limits: Limits) -> Cure:
@@ -128,16 +155,25 @@ def _by_way(blank: Cure, pair: Pair, after: Diagnosis, found: Levels, way: Way, 
         verdict = "improving"
         remarks.append("the check still fires")
     if verdict in ("no_effect", "worse") and not found.settled:
-        verdict, possible = "undecided", ("cured", "improving", "no_effect", "worse")
+        verdict, possible = "undecided", _ALL
         remarks.append("the remedy has not had its steps yet")
+    sibling = _other_kind(blank.finding, after, seen)
+    if sibling and telling and verdict != "cured":
+        verdict = "cured"
     more = None
     if verdict == "undecided":
-        more = way.more if way.more is None or way.more > 0 else max(FEWEST, len(found.now) // 2)
+        asked = [one.more for one in (way, in_logs) if one is not None]
+        more = None if None in asked else max(m for m in asked if m is not None) or max(FEWEST, len(found.now) // 2)
         if not found.settled:
             more = max(more or 0, FEWEST)
-        if more is None:
-            remarks.append("no number of rows would decide: the run before is too short or too noisy")
-    told = "; ".join([_way_in_words(found, way), *remarks])
+    if verdict == "undecided" and more is None:
+        remarks.append("no number of rows would decide: the run before is too short or too noisy")
+    if in_logs is not None and decided([way])[0] != verdict:
+        bounds = f"{100 * in_logs.low:.0f} to {100 * in_logs.high:.0f} %"
+        remarks.insert(0, f"in orders of magnitude {100 * in_logs.share:.0f} % of it ({bounds})")
+    told = "; ".join([way_in_words(found, way), *remarks])
+    if sibling and verdict == "cured" and way.low < 1.0 - MARGIN:
+        told = f"{titled(found.metric)} {way.sick:.3g} when sick, {way.now:.3g} now, of another kind ({sibling})"
     return replace(
         blank,
         verdict=verdict,
@@ -150,15 +186,6 @@ def _by_way(blank: Cure, pair: Pair, after: Diagnosis, found: Levels, way: Way, 
         more=more,
         lines=(found.before, found.after),
         since=float(found.now.steps[0]),
-    )
-
-
-def _way_in_words(found: Levels, way: Way) -> str:
-    first = f"{way.healthy:.3g} before it began" if found.ideal is None else f"best at {way.healthy:.3g}"
-    bounds = f"{100 * way.low:.0f} to {100 * way.high:.0f} %"
-    return (
-        f"{first}, {way.sick:.3g} when sick, {way.now:.3g} now: {100 * way.share:.0f} % of the way back ({bounds}, "
-        f"{len(found.now)} rows)"
     )
 
 
@@ -195,22 +222,30 @@ def _without_band(blank: Cure, pair: Pair, after: Diagnosis, found: Levels, limi
         verdict = "improving" if seen == "fires" else "cured" if seen == "silent" and telling else "undecided"
     elif moved < -2.0 * error and moved < -unit:
         verdict = "worse" if found.settled else "undecided"
-    elif abs(moved) + 2.0 * error <= unit and found.settled:
-        verdict = "no_effect"
-    everything: tuple[Word, ...] = ("cured", "improving", "no_effect", "worse")
+    elif abs(moved) + 2.0 * error <= unit and found.settled and seen == "fires":
+        verdict = "no_effect"  # without a healthy level sameness alone shows nothing
     return replace(
         blank,
         verdict=verdict,
-        says=f"{sick.mean:.3g} when sick, {now.mean:.3g} now ({len(found.now)} rows); it was sick from the first row, so "
-        "that no healthy level is known",
-        possible=everything if verdict == "undecided" else (verdict,),
+        says=f"{titled(found.metric)} {sick.mean:.3g} when sick, {now.mean:.3g} now ({len(found.now)} rows); "
+        f"{no_level(found)}, so that no healthy level is known",
+        possible=_ALL if verdict == "undecided" else (verdict,),
         check=seen,
         check_says=says,
         metric=found.metric,
-        more=max(FEWEST, len(found.now)) if verdict == "undecided" else None,
+        more=max(FEWEST, len(found.now)) if verdict == "undecided" and seen != "unseen" else None,
         lines=(found.before, found.after),
         since=float(found.now.steps[0]),
     )
+
+
+def _other_kind(finding: Finding, after: Diagnosis, seen: Seen) -> str:
+    """The check that now sees groups without reward spread, where they are no more of the kind of ``finding``: the share of
+    such groups is one metric for all kinds."""
+    if not finding.check.startswith(_GROUPS) or seen != "silent":
+        return ""
+    others = (f for f in after.findings if f.check.startswith(_GROUPS) and f.check != finding.check)
+    return next((f.check for f in others if (f.severity or 0) >= Severity.WARNING), "")
 
 
 def _witness(finding: Finding, pair: Pair, after: Diagnosis, found: Levels, limits: Limits) -> tuple[Seen, str, bool]:
@@ -278,6 +313,15 @@ def _counted(blank: Cure, pair: Pair, after: Diagnosis, zeros: bool, limits: Lim
     before, now = one.finite, other.finite
     if finding.onset is not None and not zeros:
         before = before.since(finding.onset.low)
+    if pair.relation != "continued":
+        # The same age: rows at which the run before had no such event yet say nothing about the cure.
+        first = before.steps[before.zero] if zeros else before.steps[:1]
+        begin = float(first[0]) if len(first) else -np.inf
+        before, now = before.since(begin), now.since(begin)
+        if len(now) < LEAST:
+            young = f"at step {other.steps[-1]:g} the run before was still well (it fell ill at step {begin:g})"
+            waits = math.ceil((begin - float(other.steps[-1])) / pair.pace) + FEWEST
+            return replace(blank, says=young, possible=_ALL, metric=metric, more=waits)
     hits, rows = _events(before, zeros), len(before)
     hits_now, rows_now = _events(now, zeros), len(now)
     found = rates(hits, rows, hits_now, rows_now)
@@ -392,17 +436,40 @@ def _growing(blank: Cure, pair: Pair, after: Diagnosis, limits: Limits) -> Cure:
     if one is None or other is None:
         return replace(_state(blank, pair, after, limits), says=f"{metric} is not logged in both runs")
     seen, says = seen_by(after, finding.check)
-    c = other.finite
+    c, stood = other.finite, one.finite
+    if finding.onset is not None:
+        stood = stood.since(finding.onset.high)
+        if pair.relation != "continued":
+            # The same age: in its first rows the run before grew too.
+            c = c.since(finding.onset.high)
+    if len(c) < FEWEST:
+        last = float(other.steps[-1])
+        begin = last if finding.onset is None else finding.onset.high
+        told = (
+            f"at step {last:g} the run before still learned"
+            if last < begin
+            else f"{titled(metric)} has {len(c)} values"
+        )
+        lacking = math.ceil(max(0.0, begin - last) / pair.pace) + FEWEST - len(c)
+        return replace(blank, says=told, possible=("cured", "no_effect"), metric=metric, more=lacking)
     slope = trend(c.steps, c.values)
+    time = memory(stood.values, c.values)
+    level = window(stood.values, time, drifting=True)
+    late = window(c.values[-max(LEAST, len(c) // 4) :], time, level.sd, drifting=True)
+    above = late.mean - level.mean > 3.0 * math.sqrt(late.error + level.error)
+    scale = incomparable(pair, metric, one, other)
     verdict: Word = "undecided"
     if slope.verdict == "falling":
         verdict = "worse"
-    elif slope.verdict == "rising" and seen != "fires":
+    elif slope.verdict == "rising" and seen != "fires" and (above or scale):
         verdict = "cured"
+    elif above and not scale:
+        verdict = "improving"
     elif seen == "fires":
         verdict = "no_effect"
-    told = f"{metric} went from {slope.start:.3g} to {slope.end:.3g} in {slope.n} rows"
+    told = f"{titled(metric)} went from {slope.start:.3g} to {slope.end:.3g} in {slope.n} rows"
     told += {"rising": ": it grows", "falling": ": it falls", "none": ": no growth is shown"}.get(slope.verdict, "")
+    told += f"; {scale}" if scale else f"; it stood at {level.mean:.3g} before" + ("" if above else ", not yet passed")
     rows = int((pair.before.steps >= (finding.onset.step if finding.onset else 0.0)).sum())
     return replace(
         blank,
@@ -418,6 +485,8 @@ def _growing(blank: Cure, pair: Pair, after: Diagnosis, limits: Limits) -> Cure:
     )
 
 
+_INCIDENTS = ("logging_bug", "duplicated_or_missing_steps")
+"""Faults of the log that may stay away without anybody's doing."""
 _CANNOT: Mapping[str, str] = {
     "resume_discontinuity": "a restart is only seen where one happens, and the log after the change holds none",
     "premature_stop": "whether a run ends early shows when it has ended",
@@ -434,6 +503,8 @@ def _state(blank: Cure, pair: Pair, after: Diagnosis, limits: Limits) -> Cure:
         cannot = ""
     if check == "premature_stop" and after.run.planned_steps and after.run.steps[-1] >= after.run.planned_steps:
         cannot = ""
+    if check == "reward_saturated" and seen == "silent" and any(f.check == check for f in after.findings):
+        cannot = "the reward is as near to its maximum, only the held-out score rises with it"
     verdict: Word = "no_effect" if seen == "fires" else "cured" if seen == "silent" and not cannot else "undecided"
     told = {
         "fires": "the check fires again",
@@ -441,9 +512,14 @@ def _state(blank: Cure, pair: Pair, after: Diagnosis, limits: Limits) -> Cure:
         "unseen": "the check could not look",
     }
     text = f"cannot be verified from this log: {cannot}" if cannot and seen != "fires" else told[seen]
+    absent = check in _INCIDENTS or (check == "eval_missing" and pair.after.get("eval.score") is None)
+    if seen == "silent" and absent:
+        text = "it did not occur after the change, which does not show that anything was mended"
     text = f"{text}{f' ({says})' if says and not cannot else ''}"
     rows, more = len(pair.after.steps), None
-    if verdict == "cured" and blank.finding.tier != "certain" and rows < len(pair.before.steps):
+    onset = blank.finding.onset
+    young = onset is not None and pair.relation != "continued" and pair.after.steps[-1] < onset.high
+    if verdict == "cured" and (young or blank.finding.tier != "certain") and rows < len(pair.before.steps):
         fresh = pair.relation == "fresh"
         same = pair.before.upto(float(pair.before.steps[rows - 1])) if fresh else _rows(pair.before, rows)
         if _examined(same, check, limits)[0] != "fires":
@@ -457,4 +533,5 @@ def _state(blank: Cure, pair: Pair, after: Diagnosis, limits: Limits) -> Cure:
         check=seen,
         check_says=says,
         more=more,
+        absent=verdict == "cured" and absent,
     )

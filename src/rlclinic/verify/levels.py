@@ -11,7 +11,7 @@ from rlclinic import names
 from rlclinic.errors import UnknownName
 from rlclinic.model import Column, Finding, Floats, Run
 from rlclinic.stats.recovery import Course, Way, Window, course, memory, way, window
-from rlclinic.verify.alignment import FEWEST, Pair
+from rlclinic.verify.alignment import FEWEST, Pair, unlike_rewards
 from rlclinic.verify.form import Word
 
 MARGIN = 0.25
@@ -24,6 +24,8 @@ _TAIL = 0.25
 _ORDERS = 2.0
 """Ratio of the two levels from which a positive metric is looked at in logarithms too (ours: a KL that fell from 100
 times to 20 times its healthy level has lost four fifths of the excess, and is not back)."""
+_FAR = 5.0
+"""Shares of the way back beyond which its number says nothing more (ours)."""
 _WORTH = 1.0
 """Noise deviations between the sick and the healthy level below which a metric does not show the illness (ours)."""
 
@@ -43,6 +45,8 @@ class Levels:
     """The healthy level where there is no healthy window and the metric has a natural end."""
     better: int = 0
     """Direction of recovery, 1 up and -1 down; 0 where it is not known."""
+    early: int = 0
+    """Values of BEFORE that lie before the onset, -1 without one; with fewer than ``LEAST`` ``healthy`` is empty."""
     settled: bool = True
     """False while fewer than ``FEWEST`` rows lie behind the steps that the remedy takes."""
 
@@ -103,7 +107,9 @@ def levels(finding: Finding, metric: str, pair: Pair, within: int) -> Levels | s
     """The three windows of ``metric``, or why there are none. ``within``: steps that the remedy takes to act."""
     one, other = series(pair.before, metric), series(pair.after, metric)
     if one is None or other is None:
-        return f"{metric} is not logged {'before' if one is None else 'after'} the change"
+        return f"{titled(metric)} is not logged {'before' if one is None else 'after'} the change"
+    if why := incomparable(pair, metric, one, other):
+        return why
     before, after = one.finite, other.finite
     low, high = (finding.onset.low, finding.onset.high) if finding.onset is not None else (-np.inf, -np.inf)
     early = before.values[before.steps < low]
@@ -112,7 +118,7 @@ def levels(finding: Finding, metric: str, pair: Pair, within: int) -> Levels | s
     if len(sick) < LEAST:
         return f"{metric} has {len(sick)} values from its onset on before the change"
     eligible = after
-    if len(healthy) and pair.relation != "continued":
+    if len(early) and pair.relation != "continued":
         # The same age: rows at which the run before was still well say nothing about the cure.
         eligible = after.since(high)
         if len(eligible) < LEAST:
@@ -137,7 +143,94 @@ def levels(finding: Finding, metric: str, pair: Pair, within: int) -> Levels | s
         ideal = _end(metric, better)
     else:
         better = 1 if float(healthy.mean()) > float(same.values.mean()) else -1
-    return Levels(metric, before, after, healthy, same, now, time, ideal, better, settled)
+    return Levels(
+        metric,
+        before,
+        after,
+        healthy,
+        same,
+        now,
+        time,
+        ideal,
+        better,
+        -1 if finding.onset is None else len(early),
+        settled,
+    )
+
+
+def incomparable(pair: Pair, metric: str, one: Column, other: Column) -> str:
+    """Why levels of ``metric`` before and after the change are not of one quantity; empty where nothing says so."""
+    title = titled(metric)
+    if one.estimator and other.estimator and one.estimator != other.estimator:
+        return f"{title} is estimated otherwise now ({one.estimator} before, {other.estimator} after)"
+    try:
+        meant = names.metric(metric)
+    except UnknownName:
+        return ""
+    if meant.unit == "reward":
+        if unlike_rewards(pair.before, pair.after):
+            return f"{title} is made of other parts now"
+        scales = _scale(pair.before), _scale(pair.after)
+        if None not in scales and not np.allclose(scales[0], scales[1], rtol=1e-3, atol=1e-9):  # type: ignore[arg-type]
+            told = [f"{low:.4g} to {high:.4g}" for low, high in scales]  # type: ignore[misc]
+            return f"{title} is on another scale now (attainable {told[0]} before, {told[1]} after)"
+        if why := _made_of(pair):
+            return f"{title} is {why}"
+    if meant.high == 1.0:
+        beyond = [len(c) > 0 and float(c.values.max()) > 1.01 for c in (one.finite, other.finite)]
+        if beyond[0] != beyond[1]:
+            return (
+                f"{title} is in other units {'before' if beyond[0] else 'after'} the change: a share is never above 1"
+            )
+    return ""
+
+
+def _made_of(pair: Pair) -> str:
+    """How the reward is put together otherwise than before, by its parts and their weights; empty where nothing says so."""
+    parts = [set(run.components) for run in (pair.before, pair.after)]
+    if all(parts) and parts[0] != parts[1]:
+        told = [", ".join(sorted(names))[:80] for names in parts]
+        return f"made of other parts now ({told[0]} before, {told[1]} after)"
+    weights = [run.knobs.get("reward_weights") for run in (pair.before, pair.after)]
+    was, now = (None if one is None else one.value for one in weights)
+    return "" if was is None or now is None or was == now else f"weighted otherwise now ({was} before, {now} after)"
+
+
+def _scale(run: Run) -> tuple[float, float] | None:
+    """The lowest and the highest reward that an answer of the run can earn; None where the log does not say it."""
+    span = run.reward_range
+    return None if span is None or span.how.startswith("extremes seen") else (span.low, span.high)
+
+
+def way_in_words(found: Levels, way: Way) -> str:
+    """The three levels, and how far back the present one is, with its interval and rows."""
+    first = f"{way.healthy:.3g} before it began" if found.ideal is None else f"best at {way.healthy:.3g}"
+    ends = [f"{100 * end:.0f}" if abs(end) < _FAR else "" for end in (way.low, way.high)]
+    bounds = (
+        f"{ends[0]} to {ends[1]} %" if all(ends) else f"at least {ends[0]} %" if ends[0] else f"at most {ends[1]} %"
+    )
+    bounds = f"{bounds}, " if any(ends) else ""
+    if abs(way.share) >= _FAR:
+        told = "far beyond the level before it began" if way.share > 0 else "far beyond the sick level"
+    else:
+        told = f"{100 * way.share:.0f} % of the way back"
+    return (
+        f"{titled(found.metric)} {first}, {way.sick:.3g} when sick, {way.now:.3g} now: {told} ({bounds}"
+        f"{len(found.now)} rows)"
+    )
+
+
+def no_level(found: Levels) -> str:
+    """Why there is no healthy level of the run's own."""
+    if found.early < 0:
+        return f"since when {titled(found.metric)} fell ill is not known"
+    values = {0: "no value", 1: "1 value"}.get(found.early, f"only {found.early} values")
+    return f"{values} of {titled(found.metric)} {'lie' if found.early > 1 else 'lies'} before it fell ill"
+
+
+def titled(metric: str) -> str:
+    """The plain name of a metric; a reward part or a held-out series is its own name."""
+    return names.metric(metric).title if metric in names.metrics() else metric
 
 
 def _end(metric: str, better: int) -> float | None:

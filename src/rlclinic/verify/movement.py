@@ -14,7 +14,7 @@ from rlclinic.stats.recovery import course, rates, rows_without, window
 from rlclinic.stats.shift import spikes
 from rlclinic.verify.alignment import Pair
 from rlclinic.verify.form import Answer, Movement, Trial
-from rlclinic.verify.levels import LEAST, MARGIN, Levels, levels, series
+from rlclinic.verify.levels import LEAST, MARGIN, Levels, incomparable, levels, series
 
 _CALM = 0.8
 """Spread beside that before below which a series has calmed, shown by an interval (ours)."""
@@ -47,6 +47,8 @@ def _answer(
         return "open", "not logged after the change"
     if move == "finite":
         return _finite(before, after)
+    if before is not None and (why := incomparable(pair, metric, before, after)):
+        return "open", why
     found = levels(finding, metric, pair, within)
     now = after.finite if isinstance(found, str) else found.now
     if len(now) < LEAST:
@@ -91,10 +93,12 @@ def _course(found: Levels, move: str) -> tuple[Answer, str]:
     still = max(0.1 * abs(float(found.now.values.mean())) / span, MARGIN * abs(was.slope))
     if move == "rising":
         return ("yes" if low > 0 else "no" if high < still else "open"), says
-    if move == "not_rising":
-        return ("yes" if high < still else "no" if low > 0 else "open"), says
-    if move == "not_falling":
-        return ("yes" if low > -still else "no" if high < 0 else "open"), says
+    if move in ("not_rising", "not_falling"):
+        sign = 1.0 if move == "not_rising" else -1.0
+        fastest, slowest = max(sign * low, sign * high), min(sign * low, sign * high)
+        if fastest < still and _stuck(found, sign):
+            return "open", f"{says}; it stands where it had come to rest when sick"
+        return ("yes" if fastest < still else "no" if slowest > 0 else "open"), says
     if not abs(was.slope) > 2.0 * was.error:
         return "open", f"{says}; it did not move before"
     sign = math.copysign(1.0, was.slope)
@@ -103,6 +107,19 @@ def _course(found: Levels, move: str) -> tuple[Answer, str]:
     return (
         "yes" if fastest < (1.0 - MARGIN) * abs(was.slope) else "no" if slowest > abs(was.slope) / 2 else "open"
     ), says
+
+
+def _stuck(found: Levels, away: float) -> bool:
+    """Whether the level is no better than the sick one, and that one did not move ``away`` any more either: at such a floor
+    or ceiling a course that stands still is nobody's doing."""
+    sick = window(found.sick.values, found.time, drifting=True)
+    now = window(found.now.values, found.time, sick.sd, drifting=True)
+    half = _wide(sick.n_eff + now.n_eff - 2.0) * math.sqrt(sick.error + now.error)
+    if away * (sick.mean - now.mean) > half:
+        return False
+    was = course(found.sick.steps, found.sick.values, found.time)
+    span = float(found.sick.steps[-1] - found.sick.steps[0]) or 1.0
+    return not away * was.slope * span > max(0.25 * abs(sick.mean), 2.0 * was.error * span)
 
 
 def _calmer(found: Levels) -> tuple[Answer, str]:

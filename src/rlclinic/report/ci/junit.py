@@ -34,7 +34,7 @@ def to_junit(diagnosis: Diagnosis, look: Look, root: Path, fail_on: Severity = S
         ET.SubElement(properties, "property", name=key, value=_clean(value))
     if (log := log_of(run)) is not None and (file := inside(log, root)) is not None:
         suite.set("file", _clean(file))
-    _verdict(suite, diagnosis, f"rlclinic.{words}")
+    _verdict(suite, diagnosis, f"rlclinic.{words}", fail_on)
     failed = dict(broken(diagnosis))
     for one in diagnosis.checks:
         check = plain(one.check, KEY)
@@ -61,22 +61,28 @@ def to_junit(diagnosis: Diagnosis, look: Look, root: Path, fail_on: Severity = S
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(whole, encoding="unicode")}\n'
 
 
-def _verdict(suite: ET.Element, diagnosis: Diagnosis, classname: str) -> None:
-    """The case that is an error where the run could not be judged."""
+def _verdict(suite: ET.Element, diagnosis: Diagnosis, classname: str, fail_on: Severity) -> None:
+    """The case that is an error where the run could not be judged, and fails where any finding does."""
     case = ET.SubElement(suite, "testcase", name="verdict", classname=_clean(classname), time="0")
     says = plain(diagnosis.verdict.says, SAYS)
     if diagnosis.verdict.severity == "undecided":
         _say(case, "error", "undecided", f"The run could not be judged: {says}")
+    elif any(_fails(finding, fail_on) for finding in diagnosis.findings):
+        _say(case, "failure", diagnosis.verdict.severity, says)
     else:
         _output(case, says)
 
 
 def _finding(case: ET.Element, diagnosis: Diagnosis, finding: Finding, fail_on: Severity) -> None:
     told = "\n".join(lines(diagnosis, finding))
-    if finding.status != "preview" and finding.severity is not None and finding.severity >= fail_on:
+    if finding.severity is not None and _fails(finding, fail_on):
         _say(case, "failure", finding.severity.label, told)
     else:
         _output(case, f"{grade(finding)}: {told}")
+
+
+def _fails(finding: Finding, fail_on: Severity) -> bool:
+    return finding.status != "preview" and finding.severity is not None and finding.severity >= fail_on
 
 
 def _why(diagnosis: Diagnosis, one: Examination) -> str:

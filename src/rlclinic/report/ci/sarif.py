@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ _SHORT, _LONG = 200, 1_000
 _PRECISION: dict[Tier, str] = {"certain": "very-high", "likely": "high", "hint": "low"}
 _PROBLEM: dict[Level, str] = {"error": "error", "warning": "warning", "note": "recommendation"}
 _UNDECIDED = "undecided"
+_DETAILS = "\n## What it reads"
+"""Where the page of a check turns from what is meant to what is measured: names of every trainer, ten times as long."""
 
 
 def to_sarif(diagnosis: Diagnosis, look: Look, root: Path) -> str:
@@ -37,6 +40,8 @@ def to_sarif(diagnosis: Diagnosis, look: Look, root: Path) -> str:
     log = log_of(run)
     where = None if log is None else _location(log, root)
     identity = name_of(run) if where is None else str(where["physicalLocation"]["artifactLocation"]["uri"])
+    if log is not None and inside(log, root) is None:
+        identity += f"-{hashlib.sha256(os.fsencode(log.resolve())).hexdigest()[:8]}"  # of two that are named alike
     rules: dict[str, dict[str, Any]] = {}
     results: list[dict[str, Any]] = []
 
@@ -95,7 +100,9 @@ def _run(
 
 def _about(check: str, look: Look, kind: Level, trust: str) -> dict[str, Any]:
     known = look(check)
-    return _rule(check, known.title, known.page, known.family, kind, trust)
+    page, details, _ = known.page.partition(_DETAILS)
+    more = f"\n`rlclinic explain {check}` says more.\n" if details else ""
+    return _rule(check, known.title, f"{page}{more}", known.family, kind, trust)
 
 
 def _rule(check: str, title: str, page: str, family: str, kind: Level, trust: str) -> dict[str, Any]:
@@ -117,9 +124,11 @@ def _rule(check: str, title: str, page: str, family: str, kind: Level, trust: st
 
 
 def _location(log: Path, root: Path) -> dict[str, Any]:
-    """The log: from the root of the repository on, or by its whole path where it lies elsewhere."""
+    """The log: from the root of the repository on. Of one that lies elsewhere the last folder and its name are told, since
+    an upload can place no path of a machine, and paths name people."""
     near = inside(log, root)
-    artifact = {"uri": log.resolve().as_uri()} if near is None else {"uri": quote(near), "uriBaseId": _ROOT}
+    told = "/".join(log.resolve().parts[-2:]).lstrip("/") if near is None else near
+    artifact = {"uri": quote(os.fsencode(told)), "uriBaseId": _ROOT}
     return {"physicalLocation": {"artifactLocation": artifact, "region": {"startLine": 1}}}
 
 

@@ -95,7 +95,7 @@
     return value.toFixed(Number.isInteger(gap * 10 ** decimals) || decimals === 6 ? decimals : decimals + 1);
   }
 
-  const stepWords = (step) => String(Number(step.toPrecision(12)));
+  const stepWords = (step) => String(Number.isSafeInteger(step) ? step : Number(step.toPrecision(12)));
 
   // ------------------------------------------------------------------------------------------------- colours
 
@@ -274,7 +274,7 @@
   function tell(readout, plot, data, i, range) {
     const axis = plot.axis || "step";
     const words = [element("span", "", i === null
-      ? `${axis} ${stepWords(range.min)} to ${stepWords(range.max)}` : `${axis} ${stepWords(data[0][i])}`)];
+      ? `${axis} ${stepWords(range.min ?? plot.x[0])} to ${stepWords(range.max ?? plot.x[1])}` : `${axis} ${stepWords(data[0][i])}`)];
     let column = 1;
     plot.lines.forEach((line, place) => {
       const own = column;
@@ -308,9 +308,9 @@
     const live = element("div", "live");
     const bar = element("div", "bar");
     const readout = element("p", "readout");
-    const whole = button("full range", false);
-    const reset = button("reset");
-    const shut = button("close");
+    const whole = button("Full range", false);
+    const reset = button("Reset");
+    const shut = button("Close");
     bar.append(readout, whole, reset, shut);
     const canvas = element("div", "canvas");
     canvas.tabIndex = 0;
@@ -343,7 +343,7 @@
       series: series(plot),
       hooks: {
         setScale: [(self, key) => {
-          if (key !== "x") return;
+          if (key !== "x" || self.scales.x.min === null) return; // null until it is first drawn
           figure.dataset.from = stepWords(self.scales.x.min);
           figure.dataset.to = stepWords(self.scales.x.max);
           tell(readout, plot, data, null, self.scales.x);

@@ -24,10 +24,11 @@ class Drawn:
     summary: str
 
 
-def draw(block: Drawable, id: str, *, small: bool = False) -> Drawn:
-    """The picture of ``block``. ``id`` is that of its figure on the page; ``small``: without axes and words."""
+def draw(block: Drawable, id: str, *, small: bool = False, low: bool = False) -> Drawn:
+    """The picture of ``block``. ``id`` is that of its figure on the page; ``small``: without axes and words;
+    ``low``: a curve of about half the height."""
     if isinstance(block, Curve):
-        seen = curve.look(block, small=small)
+        seen = curve.look(block, small=small, flat=low)
         summary = curve.said(block, seen)
         draw_it = curve.sparkline if small else curve.picture
         return Drawn(draw_it(block, id, seen, summary), curve.data(block, seen), summary)

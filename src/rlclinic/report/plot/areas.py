@@ -30,7 +30,12 @@ def drawn(block: Shares, id: str) -> tuple[Markup, None, str]:
     below = np.zeros(len(steps))
     for i, (name, share) in enumerate(zip(named, shares, strict=True)):
         top = np.minimum(below + share, 1.0)  # sums of shares may round to a hair above
-        pieces.append(svg.drawn(f"part run{i + 1}", svg.ribbon(steps, below, top, area)))
+        told_apart = np.isfinite(share)
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], told_apart, [False]))))
+        for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            at = slice(start, end)
+            ribbon = _ribbon(steps[at], below[at], top[at], area, (steps[-1] - steps[0]) / len(steps))
+            pieces.append(svg.drawn(f"part run{i + 1}", ribbon))
         word = _name(name, steps, below, top, area)
         words.append(word)
         unnamed |= not word
@@ -45,7 +50,7 @@ def drawn(block: Shares, id: str) -> tuple[Markup, None, str]:
     body = Markup('<g transform="translate(0 {})">').format(10) + svg.NOTHING.join(inside) + Markup("</g>")
     told = "; ".join(
         f"{name} {number(s[0] * 100)} % at first, {number(s[-1] * 100)} % at last"
-        for name, s in zip(named, shares, strict=True)
+        for name, s in zip(named, shares[:, np.isfinite(shares).all(axis=0)], strict=True)
         if len(s)
     )
     summary = f"{block.title} over steps {step(first)} to {step(last)}: {told or 'nothing to draw'}."
@@ -53,12 +58,20 @@ def drawn(block: Shares, id: str) -> tuple[Markup, None, str]:
     return svg.picture("chart shares plain", id, block.title, summary, tall, body), None, summary
 
 
+def _ribbon(steps: Floats, below: Floats, top: Floats, area: Field, width: float) -> str:
+    """The stretch between two lines; one step alone as wide as a step is."""
+    if len(steps) == 1:
+        half = width / 2
+        steps = np.array([max(steps[0] - half, area.first), min(steps[0] + half, area.last)])
+        below, top = np.repeat(below, 2), np.repeat(top, 2)
+    return svg.ribbon(steps, below, top, area)
+
+
 def _few(block: Shares) -> tuple[list[str], Floats, Floats]:
-    """At most ``PARTS`` names, at most ``_COLUMNS`` steps, and (parts, steps) shares of them."""
+    """At most ``PARTS`` names, at most ``_COLUMNS`` steps, and (parts, steps) shares of them, NaN where there are none."""
     steps = block.steps
-    shares = np.clip(
-        np.nan_to_num(np.asarray(block.shares, dtype=np.float64), nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0
-    )
+    given = np.asarray(block.shares, dtype=np.float64)
+    shares = np.where(np.isfinite(given), np.clip(given, 0.0, 1.0), np.nan)
     named = [plain(name, NAME) for name in block.names]
     if len(named) > PARTS:
         shares = np.vstack((shares[: PARTS - 1], shares[PARTS - 1 :].sum(axis=0)))
@@ -67,7 +80,12 @@ def _few(block: Shares) -> tuple[list[str], Floats, Floats]:
         edges = (np.arange(_COLUMNS) * len(steps)) // _COLUMNS
         counts = np.diff(np.append(edges, len(steps)))
         ends = steps[0], steps[-1]
-        shares, steps = np.add.reduceat(shares, edges, axis=1) / counts, np.add.reduceat(steps, edges) / counts
+        known = np.isfinite(shares)
+        many = np.add.reduceat(known, edges, axis=1, dtype=np.float64)
+        with np.errstate(invalid="ignore"):
+            means = np.add.reduceat(np.where(known, shares, 0.0), edges, axis=1) / many
+        # A piece is told where at least half of its steps have a share.
+        shares, steps = np.where(2 * many >= counts, means, np.nan), np.add.reduceat(steps, edges) / counts
         steps[0], steps[-1] = ends
     return named, steps, shares
 
@@ -78,7 +96,7 @@ def _name(name: str, steps: Floats, below: Floats, top: Floats, area: Field) -> 
         return svg.NOTHING
     half = min(len(name) * 1.4, 50.0)  # per cent of a narrow page
     inside = np.array([half <= area.percent(float(s)) <= 100 - half for s in steps])
-    share = np.where(inside, top - below, -1.0)
+    share = np.where(inside & np.isfinite(top), top - below, -1.0)
     wide = np.concatenate(([False], share >= 0.9 * share.max(), [False]))  # the middle of its longest wide stretch
     edges = np.flatnonzero(np.diff(wide))
     longest = int(np.argmax(edges[1::2] - edges[::2]))

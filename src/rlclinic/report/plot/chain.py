@@ -1,4 +1,4 @@
-"""Which finding leads to which: boxes from cause to consequence, side by side where there is room, else below each other."""
+"""Which finding leads to which: boxes from cause to consequence, side by side where there is room, else as a tree."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rlclinic.report.plot import svg
 
 NODES = 40
 """Findings drawn; a report with more shows the first (ours)."""
-_ROOM = {1: (220, 0), 2: (220, 44), 3: (210, 42), 4: (196, 38), 5: (172, 34), 6: (146, 32), 7: (126, 30), 8: (110, 28)}
-"""Width of a box and of the gap behind it, by the number of columns: eight fill a wide page."""
-_DOWN, _INDENT, _STEPS = 300, 14, 7
-"""Width of the form for narrow pages, what each step to a consequence is set in, and how many steps are."""
+_ROOM = {1: (340, 0), 2: (340, 64), 3: (300, 52), 4: (232, 40)}
+"""Width of a box and of the gap behind it, by the number of columns: four fill a wide page; with more it is a tree."""
+_TREE, _NARROW = (1040, 22, 10), (300, 14, 7)
+"""Of a tree on a wide and on a narrow page: its width at most, what each step to a consequence is set in, how many are."""
 _LETTER = 7.9
 """Pixels of a bold letter of 12.5 pixels, at most on average."""
 _LINE, _BESIDE, _APART = 15, 18, 14
-_LINES = 4
+_LINES = 2
 _PASSING = 4
 """Pixels of an arrow that passes a column."""
 _TONES = ("healthy", "info", "warning", "critical", "undecided")
@@ -32,10 +32,12 @@ class _Box(NamedTuple):
     x: float
     y: float
     width: float
+    also: tuple[str, ...] | None = None
+    """Of a line of a tree: what is told behind its name, instead of the severity below it."""
 
     @property
     def height(self) -> float:
-        return _height(self.lines)
+        return _height(self.lines) if self.also is None else 9.0 + _LINE * len(self.lines)
 
     @property
     def middle(self) -> float:
@@ -70,10 +72,8 @@ def drawn(block: Chain, id: str) -> tuple[Markup, None, str]:
     told = [f"{a} {names[a]} leads to {b} {names[b]}" for a, b in graph.arrows]
     summary = "; ".join(told) + "." if told else "Findings of which none leads to another."
     columns = max(depth.values(), default=0) + 1
-    if columns not in _ROOM:
-        return _below_each_other(graph, id, summary, "chain down alone"), None, summary
-    wide = _side_by_side(graph, id, summary, columns)
-    return wide + _below_each_other(graph, f"{id}-d", summary, "chain down"), None, summary
+    wide = _side_by_side(graph, id, summary, columns) if columns in _ROOM else _tree(graph, id, summary, "wide tree")
+    return wide + _tree(graph, f"{id}-d", summary, "down"), None, summary
 
 
 def _depths(numbers: list[int], arrows: list[tuple[int, int]]) -> dict[int, int]:
@@ -109,8 +109,10 @@ def _nearest(arrows: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _wrapped(name: str, width: float) -> list[str]:
-    """``name`` in at most four lines, broken behind blanks and underscores, then anywhere."""
+    """``name`` in at most two lines, broken behind blanks and underscores, then anywhere; a long one up to its comma."""
     most = max(int((width - _BESIDE - 6) / _LETTER), 6)
+    if len(name) > most * _LINES:
+        name = name.partition(", ")[0]
     pieces = name.replace("_", "_\0").replace(" ", " \0").split("\0")
     lines = [""]
     for piece in pieces:
@@ -175,36 +177,36 @@ def _side_by_side(graph: _Graph, id: str, summary: str, columns: int) -> Markup:
     return _framed(f"chain wide columns{columns}", id, summary, size, edges, heads, boxes)
 
 
-def _below_each_other(graph: _Graph, id: str, summary: str, kind: str) -> Markup:
-    """A tree: each finding under the deepest of its causes, arrows from the others too."""
+def _tree(graph: _Graph, id: str, summary: str, kind: str) -> Markup:
+    """Each finding in a line below the deepest of its causes; its other causes are told behind it."""
+    width, indent, most = _NARROW if kind == "down" else _TREE
     deepest_last = sorted(graph.arrows, key=lambda arrow: (graph.depth[arrow[0]], -arrow[0]))
     parent = {b: a for a, b in deepest_last}
     level: dict[int, int] = {}
     waiting = [n for n in reversed(list(graph.names)) if n not in parent]
     boxes: dict[int, _Box] = {}
-    y = 1.0
+    y, right = 1.0, 0.0
     while waiting:
         n = waiting.pop()
         level[n] = level[parent[n]] + 1 if n in parent else 0
-        inset = min(level[n], _STEPS) * _INDENT
-        boxes[n] = _Box(
-            n, _wrapped(graph.names[n], _DOWN - inset), graph.tones[n], 1.0 + inset, y, float(_DOWN - inset)
-        )
-        y += boxes[n].height + 9
+        inset = min(level[n], most) * indent
+        others = [str(a) for a, b in sorted(graph.arrows) if b == n and a != parent[n]]
+        also = [_word(graph.tones[n]), *([f"also from {', '.join(others)}"] if others else [])]
+        lines = _wrapped(f"{n} {graph.names[n]}", width - inset - (0 if kind == "down" else 190))
+        while also and (len(lines[-1]) + sum(2 + len(word) for word in also)) * _LETTER > width - inset - _BESIDE:
+            also.pop()  # on a narrow page the colour of the bar is left, and the card that the line leads to
+        wide = max(*map(len, lines), len(lines[-1]) + sum(2 + len(word) for word in also)) * 6.9 + 28
+        boxes[n] = _Box(n, lines, graph.tones[n], 1.0 + inset, y, min(wide, width - inset), tuple(also))
+        y, right = y + boxes[n].height + 4, max(right, 1.0 + inset + wide)
         waiting += sorted((b for b, a in parent.items() if a == n), reverse=True)
     edges, heads = [], []
-    for a, b in graph.arrows:
-        x = boxes[a].x + _INDENT / 2
-        start = boxes[a].y + (boxes[a].height if boxes[b].y > boxes[a].y else 0)
+    for b, a in parent.items():
+        x = boxes[a].x + indent / 2
         if boxes[b].x - x > 5:
-            edges.append(f"M{x:g} {start:g}V{boxes[b].middle:g}H{boxes[b].x - 5:g}")
+            edges.append(f"M{x:g} {boxes[a].y + boxes[a].height:g}V{boxes[b].middle:g}H{boxes[b].x - 5:g}")
             heads.append(f"M{boxes[b].x - 1:g} {boxes[b].middle:g}l-6-4v8z")
-        else:  # no deeper than its cause
-            edges.append(f"M{x:g} {start:g}V{boxes[b].y - 5:g}")
-            heads.append(f"M{x:g} {boxes[b].y - 1:g}l-4-6h8z")
-    return _framed(
-        kind, id, summary, (_DOWN + 2, max(y - 8, 2)), edges, list(dict.fromkeys(heads)), list(boxes.values())
-    )
+    size = right + 1, max(y - 3, 2)
+    return _framed(f"chain {kind}", id, summary, size, edges, heads, list(boxes.values()))
 
 
 def _framed(
@@ -225,9 +227,14 @@ def _framed(
     return start + lines + svg.NOTHING.join(map(_box, boxes)) + Markup("</svg>")
 
 
+def _word(tone: str) -> str:
+    return tone if tone in _TONES else "note"
+
+
 def _box(box: _Box) -> Markup:
-    word = box.tone if box.tone in _TONES else "note"
-    x, top = box.x + _BESIDE - 2, box.y + 20
+    word, slim = _word(box.tone), box.also is not None
+    x, top = box.x + _BESIDE - 2, box.y + (16 if slim else 20)
+    inset = 5 if slim else 9
     lines = [
         Markup('<text class="name" x="{:g}" y="{:g}">{}</text>').format(x, top + _LINE * i, line)
         for i, line in enumerate(box.lines)
@@ -235,6 +242,11 @@ def _box(box: _Box) -> Markup:
     frame = Markup(
         '<a href="#finding-{}" class="node {}"><rect class="box" x="{:g}" y="{:g}" width="{:g}" height="{:g}" rx="6"/>'
         '<path class="side" d="M{:g} {:g}V{:g}"/>'
-    ).format(box.number, word, *box[3:5], box.width, box.height, box.x + 7, box.y + 9, box.y + box.height - 9)
+    ).format(box.number, word, *box[3:5], box.width, box.height, box.x + 7, box.y + inset, box.y + box.height - inset)
+    if slim:
+        kinds = zip(("word", "also"), box.also or (), strict=False)
+        more = (Markup(' <tspan class="{}" dx="4">{}</tspan>').format(kind, words) for kind, words in kinds)
+        lines[-1] = lines[-1].replace(Markup("</text>"), svg.NOTHING.join(more) + Markup("</text>"))
+        return frame + svg.NOTHING.join(lines) + Markup("</a>")
     label = Markup('<text class="word" x="{:g}" y="{:g}">{}. {}</text></a>')
     return frame + svg.NOTHING.join(lines) + label.format(x, top + _LINE * len(box.lines) + 2, box.number, word)

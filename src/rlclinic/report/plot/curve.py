@@ -18,8 +18,8 @@ from rlclinic.report.plot.scales import Field, bounds, labels, roomy, step_label
 from rlclinic.stats.forecast import Fan, fan
 from rlclinic.stats.level import answers_behind
 
-HEIGHT, SMALL = 190, 44
-"""Pixels of the drawing area of a plot and of the small form beside a vital sign."""
+HEIGHT, LOW, SMALL = 190, 110, 44
+"""Pixels of the drawing area of a plot, of a less important one, and of the small form beside a vital sign."""
 ABOVE, BELOW, LINE = 24, 22, 18
 """Pixels for the words above the area, for the steps below it, and for each further line."""
 BINS, SMALL_BINS = 500, 160
@@ -60,8 +60,9 @@ class Seen:
     healthy: tuple[Floats, Floats, Floats] | None = None
 
 
-def look(block: Curve, *, small: bool) -> Seen:
+def look(block: Curve, *, small: bool, flat: bool = False) -> Seen:
     """Scale, points and marks of ``block``; nothing is drawn yet."""
+    height = SMALL if small else LOW if flat else HEIGHT
     column, (first, last) = block.column, block.span
     low, high, beyond = scale(column)
     line = course(column) if not block.name.startswith("eval.") else None
@@ -87,7 +88,7 @@ def look(block: Curve, *, small: bool) -> Seen:
     if errors is not None and len(errors[0]):
         top, bottom = max(top, float(errors[1].max())), min(bottom, float(errors[0].min()))
     bottom, top = roomy(bottom, top, bounds(block.name))
-    area = Field(first, last if ahead is None else max(last, ahead), bottom, top, SMALL if small else HEIGHT)
+    area = Field(first, last if ahead is None else max(last, ahead), bottom, top, height)
     finite = column.finite
     out_above, out_below = (finite.values > top, finite.values < bottom) if beyond else (np.zeros(0, bool),) * 2
     nothing = np.empty(0)
@@ -196,13 +197,13 @@ def picture(block: Curve, id: str, seen: Seen, summary: str) -> Markup:
     axes = grid(area) if block.first else []
     pieces = [*axes, svg.layer(area, *inner), *_words(block, seen), *steps_below(area), *below]
     body = Markup('<g transform="translate(0 {})">').format(ABOVE) + svg.NOTHING.join(pieces) + Markup("</g>")
-    height = ABOVE + HEIGHT + BELOW + LINE * lines
+    height = ABOVE + area.height + BELOW + LINE * lines
     return svg.picture(f"chart {block.tone}", id, block.title, summary, height, body)
 
 
 def grid(area: Field) -> list[Markup]:
     """Light lines at round values, named on the left."""
-    at = ticks(area.low, area.high, 4)
+    at = ticks(area.low, area.high, 4 if area.height > LOW else 3)
     pieces = []
     for value, words in zip(at, labels(at), strict=True):
         y = round(area.pixel(value), 1)
@@ -261,7 +262,7 @@ def _lines(block: Curve, seen: Seen) -> list[Markup]:
     few = len(block.column) <= DOTS
     joined = block.course and not (seen.errors is not None)
     pieces = [svg.drawn("line" if joined else "thin", svg.path(seen.points, area))] if block.course or few else []
-    if few and area.height == HEIGHT:
+    if few and area.height != SMALL:
         pieces.append(svg.drawn("dots", dots(seen.points, area)))
     return pieces
 

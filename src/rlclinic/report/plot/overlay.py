@@ -63,7 +63,7 @@ def _ends(ends: list[tuple[float, float, int, float]], area: Field) -> list[Mark
 
 def _part(block: Overlay) -> str:
     mark = marked(block.mark)
-    return "" if mark is None else onset_words(mark).replace("since", "part at", 1)
+    return "" if mark is None else onset_words(mark).replace("since", plain(block.marked, NAME), 1)
 
 
 def _data(block: Overlay, area: Field, lines: list[dict[str, object]]) -> dict[str, object] | None:
@@ -90,4 +90,5 @@ def _said(block: Overlay) -> str:
         told = f"{number(float(values[0]))} to {number(float(values[-1]))}" if len(values) else "no value"
         ends.append(f"{plain(name, NAME)} {told}")
     words = f"{block.title} over {block.axis} {step(block.span[0])} to {step(block.span[1])}: {'; '.join(ends)}"
-    return words + (f"; they {_part(block)}." if _part(block) else ".")
+    they = "they " if block.marked == Overlay.marked else ""
+    return words + (f"; {they}{_part(block)}." if _part(block) else ".")
