@@ -8,8 +8,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command does: on ma
 
 from collections.abc import Callable
 
+import hypothesis
 import pytest
 from scipy import stats
+
+# How long an example takes says more about what else the machine does than about us.
+hypothesis.settings.register_profile("calm", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("calm")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
