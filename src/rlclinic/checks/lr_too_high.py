@@ -107,5 +107,7 @@ def _reactions(run: Run, since: float, limits: Limits) -> list[tuple[Onset, str]
         at = crossing(c.steps, c.values, high if up else low, above=up, last=False) if up or means.min() < low else None
         if at is not None and at.step <= until:
             reached = float(means.max() if up else means.min())
-            found.append((at, f"{name} went from {first:.2g} to {reached:.2g} within {until - since:.0f} steps"))
+            found.append((at, f"{name} went from {first:.2g} to {reached:.2g}"))
+    if found:
+        found[-1] = (found[-1][0], f"{found[-1][1]} within {until - since:.0f} steps")
     return found

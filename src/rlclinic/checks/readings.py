@@ -230,7 +230,7 @@ def _course(c: Column, first: float, last: float, how: str) -> str:
     """ "from A to B" by the first and last value of a few evaluations, with their steps, where these show at least half of
     the change; else by ``first`` and ``last``, which are ``how``."""
     begun, ended = float(c.values[0]), float(c.values[-1])
-    if c.metric == "eval.score" and len(c) <= FEW and (ended - begun) * (last - first) >= 0.5 * (last - first) ** 2:
+    if c.metric == "eval.score" and len(c) <= FEW and (last == first or (ended - begun) / (last - first) >= 0.5):
         return f"from {begun:.3g} (step {c.steps[0]:g}) to {ended:.3g} (step {c.steps[-1]:g})"
     return f"from {first:.3g} to {last:.3g} ({how})"
 
