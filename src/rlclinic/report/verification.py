@@ -167,7 +167,8 @@ def _overlay(cure: Cure, verification: Verification) -> Overlay:
 
 def _trial(trial: Trial) -> str:
     told = [
-        f"{one.key}: {_setting(one.before) or '?'} to {_setting(one.after) or '?'}, wanted {_setting(one.wanted) or '?'}"
+        f"{one.key}: {_setting(one.before) or 'not known'} to {_setting(one.after) or 'not known'}"
+        + (f", wanted {_setting(one.wanted)}" if one.wanted is not None else "")
         for one in trial.settings
     ]
     detail = "; ".join([*told, *([trial.says] if trial.says else [])])
