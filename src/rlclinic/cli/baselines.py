@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlclinic.cli.options import speaking_as
+from rlclinic.cli.options import eval_option, names_option, speaking_as
 from rlclinic.cli.output import busy, write_out
 from rlclinic.errors import BadRequest
 
@@ -39,10 +39,8 @@ def baseline() -> None:
     type=click.Path(path_type=Path),
     help="A configuration file that holds for all of the runs.",
 )
-@click.option(
-    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
-)
-@click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
+@names_option
+@eval_option
 def learn(
     sources: tuple[str, ...],
     output: Path | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlclinic.cli.options import output_options, speaking_as
+from rlclinic.cli.options import names_option, output_options, speaking_as
 from rlclinic.cli.output import busy, drawing, settled, write_out
 from rlclinic.errors import BadRequest, RlclinicError
 
@@ -33,9 +33,7 @@ PART = "::"
 @click.option(
     "--framework", metavar="NAME[@VERSION]", help="The trainer that wrote all of the logs, where it cannot be told."
 )
-@click.option(
-    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
-)
+@names_option
 def compare(
     sources: tuple[str, ...],
     by: str,

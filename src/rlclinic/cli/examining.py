@@ -13,7 +13,9 @@ from rlclinic.cli.options import (
     Number,
     answer_options,
     columns_of,
+    eval_option,
     finite,
+    names_option,
     report_options,
     run_options,
     speaking_as,
@@ -30,10 +32,8 @@ CHANGES = ("args", "yaml", "patch")
 @report_options
 @answer_options
 @run_options
-@click.option(
-    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
-)
-@click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
+@names_option
+@eval_option
 @click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
 @click.option(
     "--baseline",
@@ -251,9 +251,7 @@ def rollouts(
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.option("--as", "form", type=click.Choice(CHANGES), default="args", show_default=True, help="How to write them.")
 @run_options
-@click.option(
-    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
-)
+@names_option
 @answer_options
 @click.option("--all", "everything", is_flag=True, help="Every change of every finding, not the first of each root.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")

@@ -79,6 +79,12 @@ def run_options(command: Any) -> Any:
     return command
 
 
+names_option = click.option(
+    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
+)
+
+eval_option = click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
+
 verifier_option = click.option(
     "--verifier",
     metavar="MODULE:FUNCTION",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rlclinic.cli.options import answer_options, columns_of, run_options, speaking_as
+from rlclinic.cli.options import answer_options, columns_of, names_option, run_options, speaking_as
 from rlclinic.cli.output import busy
 from rlclinic.errors import BadRequest, RlclinicError
 from rlclinic.history import FILE, OUTCOMES
@@ -29,9 +29,7 @@ from rlclinic.history import FILE, OUTCOMES
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help=f"Instead of {FILE} by the log.")
 @click.option("--dry-run", is_flag=True, help="Print the entry and where it would go; write nothing.")
 @answer_options
-@click.option(
-    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
-)
+@names_option
 @run_options
 def record(
     sources: tuple[str, ...],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlclinic.cli.options import SEVERITIES, Number, finite, output_options, run_options, speaking_as
+from rlclinic.cli.options import SEVERITIES, Number, finite, names_option, output_options, run_options, speaking_as
 from rlclinic.cli.output import busy, drawing, settled, write_out
 from rlclinic.errors import BadRequest
 
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 )
 @output_options
 @run_options
-@click.option(
-    "--names", "own_names", type=click.Path(path_type=Path, dir_okay=False), help="Your own names (docs/own_names.md)."
-)
+@names_option
 @click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits, as for diagnose.")
 def verify(
     before: str,

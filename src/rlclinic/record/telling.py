@@ -31,7 +31,6 @@ _TAG = 64
 """Characters of a tag, the most that W&B takes."""
 _TAGS = 1_000
 _MINE = "rlclinic:"
-_IDENTITY = re.compile(r"[0-9a-f]{32}")
 
 
 def destination(run: Run, to: str) -> str:

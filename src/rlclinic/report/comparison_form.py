@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Final, Literal, TypedDict
 
 from rlclinic import __version__
 from rlclinic.compare import Against, Comparison, FindingRow, MetricRow, SettingRow
-from rlclinic.model import Diagnosis, Finding, Knob, Onset, Scalar
+from rlclinic.model import Diagnosis, Finding, Knob, Onset
 from rlclinic.report.comparison import answer, verdict
-from rlclinic.report.contract import FrameworkForm, Grade, Number, OnsetForm, Value
+from rlclinic.report.contract import (
+    FrameworkForm,
+    Grade,
+    Number,
+    OnsetForm,
+    Value,
+    number_of,
+    step_of,
+    value_of,
+    written,
+)
 
 SCHEMA: Final = "rlclinic.comparison/1"
 
@@ -164,34 +173,18 @@ def to_dict(comparison: Comparison) -> ComparisonForm:
 
 
 def to_json(comparison: Comparison) -> str:
-    """``to_dict`` as ASCII text, so that no control or bidirectional character of a log reaches a terminal raw."""
-    text = json.dumps(to_dict(comparison), indent=2, ensure_ascii=True, allow_nan=False)
-    return text.replace("\x7f", "\\u007f") + "\n"
-
-
-def _number(value: float) -> Number:
-    plain = float(value)
-    if math.isfinite(plain):
-        return plain
-    return "NaN" if math.isnan(plain) else ("Infinity" if plain > 0 else "-Infinity")
+    """``to_dict`` as text, see ``contract.written``."""
+    return written(to_dict(comparison))
 
 
 def _finite(value: float | None) -> Number | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _value(value: Scalar) -> Value:
-    return value if value is None or isinstance(value, (bool, int, str)) else _number(value)
-
-
-def _place(value: float) -> float:
-    return int(value) if float(value).is_integer() else float(value)
-
-
 def _onset(onset: Onset | None) -> OnsetForm | None:
     if onset is None or not all(math.isfinite(v) for v in (onset.step, onset.low, onset.high)):
         return None
-    return {"step": _place(onset.step), "low": _place(onset.low), "high": _place(onset.high)}
+    return {"step": step_of(onset.step), "low": step_of(onset.low), "high": step_of(onset.high)}
 
 
 def _run(name: str, one: Diagnosis) -> ComparedRunForm:
@@ -208,7 +201,7 @@ def _run(name: str, one: Diagnosis) -> ComparedRunForm:
 
 
 def _knob(knob: Knob | None) -> KnobValueForm | None:
-    return None if knob is None else {"value": _value(knob.value), "key": knob.key, "from": knob.origin}
+    return None if knob is None else {"value": value_of(knob.value), "key": knob.key, "from": knob.origin}
 
 
 def _setting(row: SettingRow) -> SettingForm:
@@ -221,9 +214,9 @@ def _against(comparison: Comparison, one: Against) -> AgainstForm:
     return {
         "name": one.name,
         "says": answer(comparison, one),
-        "span": None if one.span is None else (_place(one.span[0]), _place(one.span[1])),
+        "span": None if one.span is None else (step_of(one.span[0]), step_of(one.span[1])),
         "warnings": list(one.warnings),
-        "identical_until": None if one.identical is None else _place(one.identical),
+        "identical_until": None if one.identical is None else step_of(one.identical),
         "better": {
             "answer": one.better.run,
             "run": {"first": comparison.names[0], "second": one.name}.get(one.better.run),
@@ -258,19 +251,19 @@ def _difference(row: MetricRow) -> DifferenceForm | None:
     if one is None:
         return None
     return {
-        "late": (_number(one.late[0]), _number(one.late[1])),
-        "difference": _number(one.difference),
+        "late": (number_of(one.late[0]), number_of(one.late[1])),
+        "difference": number_of(one.difference),
         "low": _finite(one.low),
         "high": _finite(one.high),
-        "overall": _number(one.overall),
-        "noise": _number(one.sd),
+        "overall": number_of(one.overall),
+        "noise": number_of(one.sd),
         "seeds": _finite(one.seeds),
         "points": one.n,
-        "p_noise": _number(one.p_noise),
-        "p_value": _number(one.p_value),
-        "q_value": None if row.q_value is None else _number(row.q_value),
+        "p_noise": number_of(one.p_noise),
+        "p_value": number_of(one.p_value),
+        "q_value": None if row.q_value is None else number_of(row.q_value),
         "where": one.where,
-        "size": _number(one.size),
+        "size": number_of(one.size),
         "lead": _finite(one.lead),
         "clear": one.clear,
         "shown": _finite(row.shown),

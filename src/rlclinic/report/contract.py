@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from importlib import resources
-from typing import Final, Literal, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -305,11 +305,15 @@ def to_dict(diagnosis: Diagnosis, samples: int = 0) -> DiagnosisForm:
 
 
 def to_json(diagnosis: Diagnosis, samples: int = 0) -> str:
-    """``to_dict`` as ASCII text, so that no control or bidirectional character of a log reaches a terminal raw."""
-    return (
-        json.dumps(to_dict(diagnosis, samples), indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
-        + "\n"
-    )
+    """``to_dict`` as text, see ``written``."""
+    return written(to_dict(diagnosis, samples))
+
+
+def written(form: Mapping[str, Any]) -> str:
+    """A form as ASCII text that ends with a newline, so that no control or bidirectional character of a log reaches a
+    terminal raw. Raises ValueError for a number that is not finite: ``number_of`` spells those."""
+    text = json.dumps(form, indent=2, ensure_ascii=True, allow_nan=False)
+    return text.replace("\x7f", "\\u007f") + "\n"
 
 
 def schema() -> str:
@@ -317,23 +321,25 @@ def schema() -> str:
     return resources.files("rlclinic.report").joinpath("schema.json").read_text(encoding="utf-8")
 
 
-def _number(value: float) -> Number:
+def number_of(value: float) -> Number:
+    """A number of JSON; what is not finite by its name."""
     plain = float(value)
     if math.isfinite(plain):
         return plain
     return "NaN" if math.isnan(plain) else ("Infinity" if plain > 0 else "-Infinity")
 
 
-def _step(value: float) -> float:
+def step_of(value: float) -> float:
     """Step numbers are whole wherever the trainer counts in whole steps."""
     plain = float(value)
     return int(plain) if plain.is_integer() else plain
 
 
-def _value(value: Scalar) -> Value:
+def value_of(value: Scalar) -> Value:
+    """A setting as JSON has it."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    return _number(value)
+    return number_of(value)
 
 
 def _series(column: Column) -> SeriesForm:
@@ -342,10 +348,10 @@ def _series(column: Column) -> SeriesForm:
         "key": column.key,
         "status": column.status,
         "points": len(column),
-        "first": _number(column.values[0]) if len(column) else None,
-        "last": _number(column.values[-1]) if len(column) else None,
-        "min": _number(np.min(finite)) if len(finite) else None,
-        "max": _number(np.max(finite)) if len(finite) else None,
+        "first": number_of(column.values[0]) if len(column) else None,
+        "last": number_of(column.values[-1]) if len(column) else None,
+        "min": number_of(np.min(finite)) if len(finite) else None,
+        "max": number_of(np.max(finite)) if len(finite) else None,
         "nonfinite": column.nonfinite,
     }
 
@@ -378,19 +384,19 @@ def _run(run: Run) -> RunForm:
             for s in run.sources
         ],
         "steps": {
-            "first": _step(steps[0]) if len(steps) else None,
-            "last": _step(steps[-1]) if len(steps) else None,
+            "first": step_of(steps[0]) if len(steps) else None,
+            "last": step_of(steps[-1]) if len(steps) else None,
             "count": len(steps),
         },
         "metrics": {metric: _series(column) for metric, column in run.columns.items()},
         "components": _components(run.components),
         "knobs": {
-            name: {"value": _value(knob.value), "key": knob.key, "from": knob.origin}
+            name: {"value": value_of(knob.value), "key": knob.key, "from": knob.origin}
             for name, knob in run.knobs.items()
         },
         "unrecognised": [unknown.key for unknown in run.unrecognised],
-        "seams": [{"step": _step(at), "says": why} for at, why in sorted(run.seams.items())],
-        "began": None if run.began is None else _step(run.began),
+        "seams": [{"step": step_of(at), "says": why} for at, why in sorted(run.seams.items())],
+        "began": None if run.began is None else step_of(run.began),
         "warnings": warnings,
         "rollouts": [
             {
@@ -412,11 +418,11 @@ def _run(run: Run) -> RunForm:
 def _onset(onset: Onset | None) -> OnsetForm | None:
     if onset is None:
         return None
-    return {"step": _step(onset.step), "low": _step(onset.low), "high": _step(onset.high)}
+    return {"step": step_of(onset.step), "low": step_of(onset.low), "high": step_of(onset.high)}
 
 
 def _at(value: float | None) -> float | None:
-    return None if value is None else _step(value)
+    return None if value is None else step_of(value)
 
 
 def _forecast(forecast: Forecast | None) -> ForecastForm | None:
@@ -429,7 +435,7 @@ def _forecast(forecast: Forecast | None) -> ForecastForm | None:
 def _rollback(rollback: Rollback | None) -> RollbackForm | None:
     if rollback is None:
         return None
-    step, low, high = _step(rollback.step), _step(rollback.low), _step(rollback.high)
+    step, low, high = step_of(rollback.step), step_of(rollback.low), step_of(rollback.high)
     return {"step": step, "low": low, "high": high, "checkpoint": rollback.checkpoint, "says": rollback.says}
 
 
@@ -437,9 +443,9 @@ def _cost(cost: Cost | None) -> CostForm | None:
     if cost is None:
         return None
     return {
-        "wasted_share": _number(cost.wasted_share),
-        "gpu_hours": None if cost.gpu_hours is None else _number(cost.gpu_hours),
-        "money": None if cost.money is None else _number(cost.money),
+        "wasted_share": number_of(cost.wasted_share),
+        "gpu_hours": None if cost.gpu_hours is None else number_of(cost.gpu_hours),
+        "money": None if cost.money is None else number_of(cost.money),
         "says": cost.says,
     }
 
@@ -449,12 +455,12 @@ _GRADES: dict[str, Grade] = {"info": "info", "warning": "warning", "critical": "
 
 def _sample(one: Hung) -> SampleForm:
     def known(value: float) -> Number | None:
-        return None if math.isnan(value) else _number(value)
+        return None if math.isnan(value) else number_of(value)
 
     return {
-        "step": _step(one.step) if math.isfinite(one.step) else None,
+        "step": step_of(one.step) if math.isfinite(one.step) else None,
         "reward": known(one.reward),
-        "parts": {name: _number(value) for name, value in one.parts},
+        "parts": {name: number_of(value) for name, value in one.parts},
         "tokens": known(one.tokens),
         "ending": one.ending,
         "prompt": None if one.asked is None else one.asked[:WORDS],
@@ -472,17 +478,17 @@ def _finding(finding: Finding, run: Run, samples: int) -> FindingForm | None:
         "tier": finding.tier,
         "status": finding.status,
         "says": finding.says,
-        "numbers": {name: _number(value) for name, value in finding.numbers.items()},
+        "numbers": {name: number_of(value) for name, value in finding.numbers.items()},
         "metrics": list(finding.metrics),
         "onset": _onset(finding.onset),
         "evidence": None
         if evidence is None
         else {
-            "effect": _number(evidence.effect),
-            "p_value": None if evidence.p_value is None else _number(evidence.p_value),
-            "q_value": None if evidence.q_value is None else _number(evidence.q_value),
+            "effect": number_of(evidence.effect),
+            "p_value": None if evidence.p_value is None else number_of(evidence.p_value),
+            "q_value": None if evidence.q_value is None else number_of(evidence.q_value),
             "n": evidence.n,
-            "n_eff": None if evidence.n_eff is None else _number(evidence.n_eff),
+            "n_eff": None if evidence.n_eff is None else number_of(evidence.n_eff),
             "strength": evidence.strength,
             "method": evidence.method,
         },
@@ -506,7 +512,7 @@ def _remedy(remedy: Prescription) -> RemedyForm:
         "id": remedy.id,
         "says": remedy.says,
         "changes": [
-            {"knob": c.knob, "key": c.key, "from": _value(c.before), "to": _value(c.after), "writes": c.writes}
+            {"knob": c.knob, "key": c.key, "from": value_of(c.before), "to": value_of(c.after), "writes": c.writes}
             for c in remedy.changes
         ],
         "expect": dict(remedy.expect),

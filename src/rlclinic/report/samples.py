@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -29,6 +28,7 @@ from rlclinic.report.blocks import (
     saved_as,
     step,
 )
+from rlclinic.report.contract import written
 
 if TYPE_CHECKING:  # a report of a log without saved answers needs no search through them
     from rlclinic.answers.figures import Figure
@@ -186,8 +186,8 @@ def answer(hung: Hung, *, alone: bool) -> Iterator[Passage]:
 
 
 def to_json(gallery: Gallery) -> str:
-    """``to_dict`` as ASCII text, so that no control or bidirectional character of an answer reaches a terminal raw."""
-    return json.dumps(to_dict(gallery), indent=2, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
+    """``to_dict`` as text, see ``contract.written``."""
+    return written(to_dict(gallery))
 
 
 def to_dict(gallery: Gallery) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias, TypedDict
 
@@ -26,6 +24,7 @@ from rlclinic.report.blocks import (
     step,
     tone,
 )
+from rlclinic.report.contract import number_of, value_of, written
 from rlclinic.report.findings import plainly
 from rlclinic.report.series import title_of
 from rlclinic.verify import WORDS, Cure, Movement, Trial, Verification
@@ -302,7 +301,7 @@ def to_dict(verification: Verification) -> VerificationForm:
             for f in verification.new
         ],
         "also_changed": [
-            {"knob": c.knob, "key": c.key, "before": _value(c.before), "after": _value(c.after)}
+            {"knob": c.knob, "key": c.key, "before": value_of(c.before), "after": value_of(c.after)}
             for c in verification.confounders
         ],
         "remarks": list(verification.remarks),
@@ -310,9 +309,8 @@ def to_dict(verification: Verification) -> VerificationForm:
 
 
 def to_json(verification: Verification) -> str:
-    """``to_dict`` as ASCII text, ending with a newline."""
-    text = json.dumps(to_dict(verification), indent=2, ensure_ascii=True, allow_nan=False)
-    return text.replace("\x7f", "\\u007f") + "\n"
+    """``to_dict`` as text, see ``contract.written``."""
+    return written(to_dict(verification))
 
 
 def _cure_form(cure: Cure) -> CureForm:
@@ -328,16 +326,16 @@ def _cure_form(cure: Cure) -> CureForm:
         "way": None
         if way is None
         else {
-            "healthy": _number(way.healthy),
-            "sick": _number(way.sick),
-            "now": _number(way.now),
-            "share": _number(way.share),
-            "low": _number(way.low),
-            "high": _number(way.high),
+            "healthy": number_of(way.healthy),
+            "sick": number_of(way.sick),
+            "now": number_of(way.now),
+            "share": number_of(way.share),
+            "low": number_of(way.low),
+            "high": number_of(way.high),
         },
         "rates": None
         if rates is None
-        else {"ratio": _number(rates.ratio), "low": _number(rates.low), "high": _number(rates.high)},
+        else {"ratio": number_of(rates.ratio), "low": number_of(rates.low), "high": number_of(rates.high)},
         "still_fires": None if cure.check == "unseen" else cure.check == "fires",
         "more_rows": cure.more,
         "remedies": [
@@ -349,9 +347,9 @@ def _cure_form(cure: Cure) -> CureForm:
                     {
                         "knob": one.knob,
                         "key": one.key,
-                        "before": _value(one.before),
-                        "wanted": _value(one.wanted),
-                        "after": _value(one.after),
+                        "before": value_of(one.before),
+                        "wanted": value_of(one.wanted),
+                        "after": value_of(one.after),
                         "taken": one.taken,
                     }
                     for one in trial.settings
@@ -364,14 +362,3 @@ def _cure_form(cure: Cure) -> CureForm:
             for move in cure.moves
         ],
     }
-
-
-def _number(value: float) -> Number:
-    value = float(value)
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _value(value: Scalar) -> Value:
-    return _number(value) if isinstance(value, float) else value
