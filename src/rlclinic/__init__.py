@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rlclinic.compare import Comparison, compare
     from rlclinic.diagnose import diagnose
     from rlclinic.errors import BadRequest, BadTable, CannotRead, RlclinicError, UnknownName
+    from rlclinic.live import Event, Monitor
     from rlclinic.model import Column, Diagnosis, Finding, Run, Severity
     from rlclinic.readers import read
     from rlclinic.report import render
@@ -27,7 +28,9 @@ _HOME = {
     "Column": "model",
     "Comparison": "compare",
     "Diagnosis": "model",
+    "Event": "live",
     "Finding": "model",
+    "Monitor": "live",
     "RlclinicError": "errors",
     "Run": "model",
     "Severity": "model",
@@ -48,7 +51,9 @@ __all__ = [
     "Column",
     "Comparison",
     "Diagnosis",
+    "Event",
     "Finding",
+    "Monitor",
     "RlclinicError",
     "Run",
     "Severity",

@@ -315,19 +315,25 @@ def survey(
         return Survey(told, unknown, unsure, names.flatten({**printed, **settings}), held[0].log.step_source)
 
 
-def read_rows(log: Log, *, framework: str | None = None, knobs: Mapping[str, object] | None = None) -> Run:
+def read_rows(
+    log: Log,
+    *,
+    framework: str | None = None,
+    knobs: Mapping[str, object] | None = None,
+    config: Mapping[str, object] | None = None,
+) -> Run:
     """The run of one log that is in memory already.
 
     ``knobs`` are settings by canonical name or in the framework's spelling. They need not be the whole configuration, so
-    no default is assumed beside them.
+    no default is assumed beside them; beside ``config``, which is the whole of it, the framework's defaults hold.
     """
-    given = dict(knobs or {})
+    given, whole = dict(knobs or {}), dict(config or {})
     with np.errstate(all="ignore"):
         keys = list(log.series)
-        detected = names.detect(keys, given=framework, config_keys=map(str, given), complete=log.complete)
+        detected = names.detect(keys, given=framework, config_keys=map(str, [*given, *whole]), complete=log.complete)
         scalar = {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str))}
         plain = {name: Knob(name, value, name, "given") for name, value in scalar.items() if name in names.knobs()}
-        known = {**plain, **names.read_knobs(given, detected, "given")}
+        known = {**_knobs(whole, {}, detected), **plain, **names.read_knobs(given, detected, "given")}
         translated = translate(log, detected, known)
         run = assemble(["-"], [Held(log)], [translated], detected, known, log.warnings, None)
         return replace(run, name=log.path)
