@@ -1,10 +1,11 @@
-# Every target makes its own environment from nothing in .venv; only python3 and make are needed.
+# Every target makes its own environment from nothing in .venv (test-trl: in .venv-trl); only python3 and make are needed.
 PYTHON ?= python3
 BIN := .venv/bin
+TRL := .venv-trl
 export OPENBLAS_NUM_THREADS = 1
 STAMP := .venv/.ready
 
-.PHONY: demo test pytests test-browser test-all acceptance fuzz accuracy lint docs schema snapshots bench clean
+.PHONY: demo test pytests test-browser test-all test-trl acceptance fuzz accuracy lint docs schema snapshots bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -21,11 +22,20 @@ pytests: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-browser: $(STAMP)  ## the report in a real browser (needs chromium; pdftoppm for the printed pages), skips told
-	$(BIN)/python -m pytest -rs tests/test_browser.py tests/test_hostile_pages.py
+	$(BIN)/python -m pytest -rs tests/test_browser.py tests/test_hostile_pages.py tests/test_serve_page.py
 
 test-all: $(STAMP)  ## what the trackers' own packages write, read back (installs about 300 MB)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test-all]'
 	$(BIN)/python -m pytest -m libraries
+
+$(TRL)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check torch==2.13.0 trl==1.16.0 \
+		transformers==5.24.0 pytest --editable .
+	touch $(TRL)/.ready
+
+test-trl: $(TRL)/.ready  ## the callback in real trainings of TRL, in an environment of its own (1.2 GB; two minutes on one core)
+	cd tests/trainers && OMP_NUM_THREADS=1 ../../$(TRL)/bin/python -m pytest -q -p no:cacheprovider --confcutdir . $(ARGS)
 
 acceptance: $(STAMP)  ## every row of docs/statistics.md with all its repetitions
 	$(BIN)/python -m pytest -n auto -m "slow or long" --full tests/stats tests/test_real_noise.py tests/test_accuracy.py tests/test_baseline.py
@@ -59,6 +69,7 @@ bench: $(STAMP)  ## speed and memory against rivals, in environments of their ow
 	$(BIN)/python benchmarks/stats.py
 	$(BIN)/python benchmarks/readers.py --rivals
 	$(BIN)/python benchmarks/rollouts.py
+	$(BIN)/python benchmarks/live.py
 
 clean:
-	rm -rf .venv
+	rm -rf .venv $(TRL)

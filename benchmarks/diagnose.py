@@ -48,11 +48,11 @@ class Measured:
         return self.failed.startswith("ended")
 
 
-def install(build: Path) -> dict[str, Path]:
+def install(build: Path, tools: dict[str, list[str]] = TOOLS) -> dict[str, Path]:
     """The command of each tool, installed into an environment of its own below ``build`` unless that exists."""
     commands = {}
     scripts = "Scripts" if os.name == "nt" else "bin"
-    for tool, wanted in TOOLS.items():
+    for tool, wanted in tools.items():
         home, ready = build / tool, build / tool / ".ready"
         if not ready.exists() or ready.read_text() != " ".join(wanted):
             print(f"installing {tool} ...", file=sys.stderr)

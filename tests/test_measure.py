@@ -11,10 +11,12 @@ import pytest
 import corpus_diff
 import labelled
 import measure
+import replay
 from casebook import cases
 from labelled import Must
 from measure import Logs, Tally
 from rlclinic.checks import BY_NAME, CHECKS
+from rlclinic.live.events import Event
 from rlclinic.model import Severity
 
 INFO, WARNING, CRITICAL = Severity.INFO, Severity.WARNING, Severity.CRITICAL
@@ -152,6 +154,37 @@ def test_the_written_page_speaks_of_every_check() -> None:
     assert text.startswith(measure.MARK)
     missing = [one.name for one in CHECKS if f"[{one.name}](checks/{one.name}.md)" not in text]
     assert not missing, f"make accuracy: {missing}"
+
+
+# ---------------------------------------------------------------- while the run goes on
+
+
+def test_the_page_keeps_the_figures_of_runs_that_go_on() -> None:
+    spans = replay.share_spent([0.1, 0.2, 1.0])
+    assert spans == {"runs": 3, "median": 0.2, "early": 2, "never": 1}
+    row = {"runs": 9, "unequal": 0, "spent": spans, "opened": 5, "unfounded": 1, "again": 0, "wrong": 2, "checks": {}}
+    fine = {"runs": 40, "alarmed": 1, "unequal": 0, "checks": {"plateau": 1}}
+    figures = {"healthy": fine, "sick": row, "logs": {**row, "findings": spans}}
+    text = measure.with_live("the page\n", figures)
+    assert measure.kept_live(text) == figures
+    assert measure.with_live(text, figures) == text
+    assert measure.with_live(text, {}) == "the page\n"
+    assert "| 40 | 1 of 40 | plateau in 1 |" in text
+    assert "| simulated sick runs, 9 | 3 | 2 of 3 | 1 of 3 | 0.20 | 5 | 2 | 1 | 0 |" in text
+
+
+def test_a_delay_is_the_share_of_what_was_left() -> None:
+    def opened(check: str, step: float) -> Event:
+        return Event("opened", check, WARNING, step, "", "")
+
+    played = replay.Played("one", 100, 100.0, 9, [opened("plateau", 30.0), opened("truncation", 60.0)], [], {}, {})
+    assert replay.spent(played, 20.0, ["truncation"]) == 0.5
+    assert replay.spent(played, 50.0, ["plateau"]) == 0.0, "told before the labelled onset"
+    assert replay.spent(played, 20.0, ["nan_inf"]) == 1.0
+    assert replay.spent(played, 100.0, ["nan_inf"]) == 1.0
+    asked = replay.Asked("runs", [replay.Onset("truncation", 20.0, ("truncation",))], frozenset({"plateau"}))
+    figures = replay.of_logs([(asked, played)])
+    assert (figures["spent"]["median"], figures["wrong"], figures["unfounded"]) == (0.5, 1, 2)
 
 
 # ---------------------------------------------------------------- before and after

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rlclinic.diagnose import diagnose
     from rlclinic.errors import BadRequest, BadTable, CannotRead, RlclinicError, UnknownName
     from rlclinic.live import Event, Monitor
+    from rlclinic.live.post import alerts
     from rlclinic.model import Column, Diagnosis, Finding, Run, Severity
     from rlclinic.readers import read
     from rlclinic.report import render
@@ -35,6 +36,7 @@ _HOME = {
     "Run": "model",
     "Severity": "model",
     "UnknownName": "errors",
+    "alerts": "live.post",
     "assess": "assess",
     "compare": "compare",
     "diagnose": "diagnose",
@@ -59,6 +61,7 @@ __all__ = [
     "Severity",
     "UnknownName",
     "__version__",
+    "alerts",
     "assess",
     "compare",
     "diagnose",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 
 CHOICES = 24
 """Most valid answers that a message names (ours: room for every framework)."""
@@ -64,4 +65,9 @@ def nearest(name: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
     """The known names closest in spelling to ``name``, best first; empty when none is close."""
     if len(name) > LONGEST:  # comparing a text of a megabyte takes a second
         return ()
-    return tuple(get_close_matches(name, list(known), n=most, cutoff=0.6))
+    return _nearest(name, tuple(known), most)
+
+
+@lru_cache(maxsize=512)  # every look at a growing log asks for the same names
+def _nearest(name: str, known: tuple[str, ...], most: int) -> tuple[str, ...]:
+    return tuple(get_close_matches(name, known, n=most, cutoff=0.6))

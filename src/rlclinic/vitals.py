@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rlclinic import answers, names
 from rlclinic.model import SAVED, Column, Component, Floats, Knob, RewardRange, Run
@@ -244,53 +245,55 @@ def all_dead(run: Run) -> Column | None:
     equal to smallest, or one and the same mean reward in every row while every gradient is exactly 0. A spread printed as
     0 counts from three decimals on: right and wrong answers in one batch cannot round to that.
     """
-    rows: dict[float, float] = {}
+    learnt: list[tuple[Floats, NDArray[np.bool_]]] = []
     used: list[str] = []
     batch_only = True
 
-    def learn(steps: Floats, dead: Floats, key: str) -> None:
+    def learn(steps: Floats, dead: NDArray[np.bool_], key: str) -> None:
         if len(steps):
             used.append(key)
-        for step, value in zip(steps.tolist(), dead.tolist(), strict=True):
-            rows[step] = max(rows.get(step, 0.0), value)
+            learnt.append((steps, dead))
 
     share = run.get("group.zero_var_frac")
     if share is not None and share.status == "measured":
         batch_only = False
-        learn(share.finite.steps, (share.finite.values >= 1.0 - 1e-9).astype(float), share.key)
+        learn(share.finite.steps, share.finite.values >= 1.0 - 1e-9, share.key)
     for metric in ("reward.group_std", "reward.std", "reward.std_unresolved"):
         spread = run.get(metric)
         if spread is not None and spread.resolution <= 1e-3:
             batch_only &= metric != "reward.group_std"
-            learn(spread.finite.steps, (np.abs(spread.finite.values) < _FLAT).astype(float), spread.key)
+            learn(spread.finite.steps, np.abs(spread.finite.values) < _FLAT, spread.key)
     for metric in ("advantage.std", "advantage.abs_mean"):
         size = run.get(metric)
         if size is not None and size.resolution <= 1e-3:
             batch_only = False  # not 0 means that some group is alive, whatever its share
-            learn(size.finite.steps, (np.abs(size.finite.values) < _FLAT).astype(float), size.key)
+            learn(size.finite.steps, np.abs(size.finite.values) < _FLAT, size.key)
     for low, high, factor in (("advantage.min", "advantage.max", 0.0), ("reward.min", "reward.max", 1.0)):
         steps, least, most = run.paired(low, high)
         batch_only &= not len(steps)
         equal = (most - least < _FLAT) & ((factor == 1.0) | (np.abs(most) < _FLAT))
-        learn(steps, equal.astype(float), run[high].key if len(steps) else "")
-    if not rows:
+        learn(steps, equal, run[high].key if len(steps) else "")
+    if not learnt:
         _learn_constant(run, learn)
-    if not rows or (batch_only and not any(rows.values())):
+    if not learnt or (batch_only and not any(dead.any() for _, dead in learnt)):
         return None  # a spread over the batch above 0 says nothing about groups
-    steps = np.array(sorted(rows))
+    steps = np.unique(np.concatenate([rows for rows, _ in learnt]))
+    values = np.zeros(len(steps))
+    for rows, dead in learnt:
+        values[np.searchsorted(steps, rows[dead])] = 1.0
     return Column(
         metric="group.all_dead",
         key=" + ".join(dict.fromkeys(used)),
         steps=steps,
-        values=np.array([rows[s] for s in steps.tolist()]),
+        values=values,
         note="derived: 1 where the row proves that all groups had equal rewards",
     )
 
 
-def _learn_constant(run: Run, learn: Callable[[Floats, Floats, str], None]) -> None:
+def _learn_constant(run: Run, learn: Callable[[Floats, NDArray[np.bool_], str], None]) -> None:
     steps, reward, norm = run.paired("reward.mean", "grad.norm")
     if len(steps) >= 2 and np.ptp(reward) == 0 and not norm.any() and not run["grad.norm"].rounded_zero:
-        learn(steps, np.ones(len(steps)), f"{run['reward.mean'].key} and {run['grad.norm'].key}")
+        learn(steps, np.ones(len(steps), dtype=bool), f"{run['reward.mean'].key} and {run['grad.norm'].key}")
 
 
 ALIKE = 5

@@ -137,6 +137,13 @@ class Check:
         return cast(Maturity, self.table["status"])
 
     @property
+    def live(self) -> float | None:
+        """Share of the planned steps for which a warning of it must stand before it is told while the run goes on; 0 for
+        what no later row takes back, None where the usual share will do."""
+        told = self.table.get("live")
+        return None if told is None else float(told)
+
+    @property
     def leads_to(self) -> Mapping[str, str]:
         return cast(Mapping[str, str], self.table.get("leads_to", {}))
 

@@ -36,7 +36,7 @@ def premature_stop(run: Run, limits: Limits) -> Answer:
             numbers={"done": done},
             evidence=Evidence(1.0 - done, None, "last step of the log"),
         )
-    if not run.ending and not _over(run):
+    if not run.ending and not over(run):
         says = f"the log reaches step {last:g} of {planned}; whether the run stopped there or still goes on it does not say"
         return Unexamined(("the end of the run",), says)
     rising = [name for name, column in _outcomes(run) if _rising(column, limits)]
@@ -53,7 +53,8 @@ def premature_stop(run: Run, limits: Limits) -> Answer:
     )
 
 
-def _over(run: Run) -> bool:
+def over(run: Run) -> bool:
+    """Whether the log holds what trainers write when they are done."""
     total = run.get("run.summary")
     return "train_runtime" in run.facts or (total is not None and total.key.endswith(_SUMMARY))
 

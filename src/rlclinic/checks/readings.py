@@ -14,7 +14,7 @@ from rlclinic.stats.curve import median_of
 from rlclinic.stats.forecast import forecast
 from rlclinic.stats.level import answers_behind, early, late, late_mean, mean_difference, rank_p
 from rlclinic.stats.seams import coincident
-from rlclinic.stats.shift import crossing, lasting_change, onset, steps_found
+from rlclinic.stats.shift import crossing, lasting_change, may_have_moved, onset, steps_found
 from rlclinic.stats.trend import trend
 
 SHARP = 5.0
@@ -70,6 +70,8 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
         for s in steps
         if sign * (now - s.before) >= 0.5 * abs(s.jump) and abs(s.jump) >= MOST_OF * sign * (now - early(c.values))
     ]
+    if not held and not may_have_moved(c.steps, c.values, -1 if falling else 1):
+        return _by_separation(c, falling)
     windows = lasting_change(c.steps, c.values)
     slope = trend(c.steps, c.values, level=level)
     by_trend = slope.verdict == ("falling" if falling else "rising")

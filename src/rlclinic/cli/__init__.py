@@ -5,7 +5,19 @@ from __future__ import annotations
 import click
 
 from rlclinic import __version__
-from rlclinic.cli import baselines, comparing, examining, looking_up, recording, trying, verifying
+from rlclinic.cli import (
+    alerting,
+    baselines,
+    comparing,
+    examining,
+    looking_up,
+    recording,
+    serving,
+    templating,
+    trying,
+    verifying,
+    watching,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -25,14 +37,18 @@ for command in (
     examining.rollouts,
     examining.prescribe,
     comparing.compare,
+    serving.serve,
+    templating.templates,
     recording.record,
     verifying.verify,
+    watching.watch,
     looking_up.own_names,
     looking_up.explain,
     looking_up.checks,
     looking_up.metrics,
     looking_up.frameworks,
     looking_up.schema,
+    alerting.alerts,
     baselines.baseline,
     trying.demo,
     trying.simulate,

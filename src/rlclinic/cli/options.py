@@ -92,6 +92,30 @@ verifier_option = click.option(
 )
 
 
+def alert_options(command: Any) -> Any:
+    """Those of a command that watches: ``cli.alerting.posted`` makes of them whom to tell."""
+    for option in (
+        click.option("--on-critical", metavar="COMMAND", help="Run this, without a shell, at critical findings."),
+        click.option("--on-warning", metavar="COMMAND", help="Run this, without a shell, at warnings and worse."),
+        click.option(
+            "--alert-at",
+            type=click.Choice(SEVERITIES[1:]),
+            default="warning",
+            show_default=True,
+            help="Least severity that --alert tells.",
+        ),
+        click.option(
+            "--alert",
+            "alert_addresses",
+            multiple=True,
+            metavar="ADDRESS",
+            help="Tell changes there: Slack, Discord, https, cmd:, mail, @FILE; repeatable, else RLCLINIC_ALERT.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def answer_options(command: Any) -> Any:
     for option in (
         click.option(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from rlclinic.model import Diagnosis, Finding, Onset, Severity
+from rlclinic.checks import BY_NAME
+from rlclinic.model import Diagnosis, Finding, Maturity, Onset, Severity
+from rlclinic.report.blocks import KEY, TEXT, plain
 
 Kind: TypeAlias = Literal["opened", "worsened", "closed"]
 
 SCHEMA = "rlclinic.event/1"
+LINE = 600
+"""Most characters of an event as one line (ours: four lines of a wide terminal)."""
+_WORD = {"opened": "", "worsened": "worse: ", "closed": "closed: "}
 
 
 @dataclass(frozen=True)
 class Event:
-    """One change of what is known of a run, told once."""
+    """One change of what is known of a run, told once. Its texts are clean and bounded, whatever the log held."""
 
     kind: Kind
     check: str
@@ -35,21 +40,56 @@ class Event:
     """From where to go on, in words; empty where nothing has to be undone."""
     run: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        """The event as plain JSON."""
-        onset = (
-            None if self.onset is None else {"step": self.onset.step, "low": self.onset.low, "high": self.onset.high}
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("check", KEY),
+            ("run", KEY),
+            ("title", TEXT),
+            ("says", TEXT),
+            ("change", TEXT),
+            ("go_on", TEXT),
+        ):
+            object.__setattr__(self, name, plain(getattr(self, name), most))
+
+    @property
+    def status(self) -> Maturity:
+        """``preview`` for a check that is not measured well enough yet to stop a run or to fail a job."""
+        known = BY_NAME.get(self.check)
+        return "stable" if known is None else known.status
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may stop a run: something new or worse, of a check that is no preview."""
+        return self.kind != "closed" and self.status != "preview"
+
+    def __str__(self) -> str:
+        """The event as one line."""
+        trial = ", preview" if self.status == "preview" else ""
+        since = f", since about {_number(self.onset.step)}" if self.onset is not None and self.kind != "closed" else ""
+        head = (
+            f"{_WORD[self.kind]}{self.check} ({self.severity}{trial}) at step {_number(self.step)}{since}: {self.says}"
         )
+        cause = f" Behind it: {', '.join(self.because_of[:3])}." if self.because_of else ""
+        change = f" Change: {self.change}." if self.change and not self.because_of else ""
+        back = f" {self.go_on[:1].upper()}{self.go_on[1:]}." if self.go_on and not self.because_of else ""
+        return plain(f"{head.rstrip('.')}.{cause}{change}{back}", LINE)
+
+    def as_json(self) -> dict[str, Any]:
+        """The event as plain JSON: a number that JSON does not know becomes null."""
+        onset = self.onset
         return {
             "schema": SCHEMA,
             "kind": self.kind,
             "run": self.run,
             "check": self.check,
+            "status": self.status,
             "severity": self.severity.label,
-            "step": self.step,
+            "step": _known(self.step),
             "title": self.title,
             "says": self.says,
-            "onset": onset,
+            "onset": None
+            if onset is None
+            else {"step": _known(onset.step), "low": _known(onset.low), "high": _known(onset.high)},
             "because_of": list(self.because_of),
             "change": self.change,
             "go_on": self.go_on,
@@ -74,3 +114,11 @@ def of_finding(kind: Kind, finding: Finding, diagnosis: Diagnosis, step: float) 
         go_on="" if finding.rollback is None else finding.rollback.says,
         run=diagnosis.run.name,
     )
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _number(step: float) -> str:
+    return f"{step:.0f}" if float(step).is_integer() else f"{step:g}"

@@ -3,31 +3,67 @@
 from __future__ import annotations
 
 import os
-import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from rlclinic.diagnose import diagnose
-from rlclinic.live.course import FIRST, Course, gap
+from rlclinic import names
+from rlclinic.baseline import judged, read_baseline
+from rlclinic.diagnose import diagnose, resolve
+from rlclinic.errors import BadRequest
+from rlclinic.live.answered import Answered
+from rlclinic.live.course import FIRST, Broken, Course, gap
 from rlclinic.live.events import Event
 from rlclinic.live.growing import Growing
-from rlclinic.model import Diagnosis, Severity
+from rlclinic.live.keeping import Keeper, Worker, complain, reason, taken_apart
+from rlclinic.model import Diagnosis, Run, Severity
+from rlclinic.readers.rows import Nonfinite
+from rlclinic.report.blocks import KEY, plain
 
 SWITCH = "RLCLINIC"
 """The environment variable that turns every monitor off with ``0``."""
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+"""Where launchers tell a process its place among all of them; the first that is set counts."""
 SHARE = 0.02
 """Most of the time between looks that a look may cost (ours)."""
+FAILURES = 5
+"""Looks in a row that may fail before the monitor gives up (ours)."""
+HUNG = 5.0
+"""Seconds without progress after which the start no longer waits for the state on disk (ours)."""
+FLUSH = 5.0
+"""Most seconds that the end waits for the disk, and for alerts on their way (ours)."""
+INBOX = 1_000
+"""Most rows that wait while a look is made (ours)."""
+SAID = 400
+"""Longest complaint."""
 
 
 class Monitor:
     """Watches one run from inside the training loop.
 
-    ``framework`` is a name or ``name@version``; ``knobs`` are settings, ``config`` a whole configuration;
-    ``planned_steps`` is the length of the run where it is known. ``stop_at`` and ``save_at`` are severities (``"warning"``,
-    ``"critical"``) from which ``should_stop`` and ``should_save`` become true; off by default. ``tell`` is called with the
-    events of a look, in the thread of the training. Only the process of rank 0 does anything.
+    ``framework`` is a name or ``name@version``; ``knobs`` are some settings, ``config`` is the whole configuration;
+    ``planned_steps`` is the length of the run where it is known. ``eval_key`` names the held-out score, ``names`` is a file
+    of the user's own names, ``nonfinite`` what the trainer does with NaN (as in ``Source``). ``limits`` and ``only`` are
+    those of ``diagnose``, ``baseline`` is a file of ``rlclinic baseline learn``.
+
+    ``rollouts`` are files or folders of saved answers; they are read in a thread beside the training when they changed.
+    ``state`` is a directory in which rows and what was said of them are kept, also in that thread, so that a run that is
+    taken up again goes on and is told nothing twice; with ``fresh`` what lies there is of another run and gets other names.
+
+    ``tell`` is called with the events of a look and its diagnosis, in the thread of the training; without it each event is
+    a line on standard error. ``stop_at`` and ``save_at`` are severities (``"warning"``, ``"critical"``) from which
+    ``should_stop`` and ``should_save`` become true, off by default; checks in preview count for neither. Whoever acts on
+    them sets them back.
+
+    Only the process of rank 0 does anything (``rank``, or what the launcher says in the environment), and none does with
+    ``RLCLINIC=0``. A look may take ``share`` of the time since the one before; None is without bound.
+
+    Raises BadRequest, UnknownName, CannotRead and BadTable for what is asked wrongly here; nothing later ever raises.
     """
 
     def __init__(
@@ -38,78 +74,405 @@ class Monitor:
         config: Mapping[str, Any] | None = None,
         planned_steps: int | None = None,
         name: str = "run",
+        eval_key: str | None = None,
+        names: str | Path | None = None,
+        nonfinite: Nonfinite = "kept",
         limits: Mapping[str, Mapping[str, Any]] | None = None,
+        only: Iterable[str] | None = None,
+        baseline: str | Path | None = None,
+        rollouts: Sequence[str | Path] | str | Path = (),
+        state: str | Path | None = None,
+        fresh: bool = False,
         stop_at: str | None = None,
         save_at: str | None = None,
-        tell: Callable[[Sequence[Event]], None] | None = None,
+        tell: Callable[[Sequence[Event], Diagnosis], None] | None = None,
         rank: int | None = None,
         share: float | None = SHARE,
     ) -> None:
-        self.enabled = os.environ.get(SWITCH, "") != "0" and (_rank() if rank is None else rank) == 0
         self.should_stop = self.should_save = False
         self.diagnosis: Diagnosis | None = None
-        self._growing = Growing(framework=framework, knobs=knobs, config=config, planned_steps=planned_steps, name=name)
-        self._limits, self._share, self._tell = limits, share, tell
-        self._levels = {"stop": _level(stop_at), "save": _level(save_at)}
-        self._course = Course()
-        self._next, self._not_before = FIRST, 0.0
-
-    def log(self, metrics: Mapping[str, Any], step: float | None = None) -> list[Event]:
-        """Take one row of metrics, under the trainer's own keys or canonical names; what changed, mostly nothing."""
+        """That of the last look."""
+        self._levels = {"stop": _level("stop_at", stop_at), "save": _level("save_at", save_at)}
+        self._name = plain(name, KEY)
+        self.enabled = os.environ.get(SWITCH, "") != "0" and (_rank() if rank is None else rank) == 0
+        """False for good in other processes than the first, with ``RLCLINIC=0``, and after looks kept failing."""
         if not self.enabled:
+            return
+        self._only = None if only is None else tuple(only)
+        _check(framework, limits, self._only, share, tell)
+        self._limits = {check: dict(rows) for check, rows in (limits or {}).items()}
+        self._learning = None if baseline is None else read_baseline(Path(baseline))
+        self._growing = Growing(
+            framework=framework,
+            knobs=knobs,
+            config=config,
+            planned_steps=planned_steps,
+            name=self._name,
+            eval_key=eval_key,
+            names=names,
+            nonfinite=nonfinite,
+        )
+        self._tell, self._share = tell, share
+        self._process, self._lock, self._voice = os.getpid(), threading.RLock(), _Voice()
+        self._busy, self._inbox = False, list[tuple[Any, Any]]()
+        self._course, self._next, self._not_before, self._failed = Course(), FIRST, 0.0, 0
+        self._finished, self._unconfirmed, self._restored, self._broken = -1, False, False, Broken()
+        self._keeper: Keeper | None = None
+        paths = [rollouts] if isinstance(rollouts, (str, Path)) else list(rollouts)
+        try:
+            worker = Worker(self._voice.say)
+            self._worker: Worker | None = worker
+        except RuntimeError as broken:  # no more threads
+            self._worker = None
+            self._voice.say("thread", f"no thread beside the training, so no state and no saved answers: {broken}")
+            self._answers = Answered([], {}, lambda work: False, share)
+            return
+        self._answers = Answered(paths, self._growing.config, worker.put, share)
+        if state is not None:
+            self._open(Path(state), fresh)
+        weakref.finalize(self, _let_go, worker, self._keeper).atexit = False
+        probe, only = self._growing.fresh(), self._only
+        worker.put(lambda: _warm(probe, only))
+
+    def log(self, metrics: Mapping[Any, Any], step: float | None = None) -> list[Event]:
+        """Take one row of metrics, under the trainer's own keys or canonical names; what changed, mostly nothing.
+
+        Without ``step`` the row states its own, or rows are counted. Rows of one step may come in several calls.
+        """
+        if not self._on():
             return []
         try:
-            self._growing.add(metrics, step)
-            if self._growing.rows < self._next or time.monotonic() < self._not_before:
-                return []
-            return self._look()
+            with self._lock:
+                if self._busy:  # called by ``tell`` or by a signal
+                    if len(self._inbox) < INBOX:
+                        self._inbox.append((metrics, step))
+                    return []
+                self._busy = True
+                try:
+                    return self._logged(metrics, step)
+                finally:
+                    self._busy = False
         except Exception as broken:
-            self._give_up(broken)
+            self._voice.say("log", f"a row could not be taken: {reason(broken)}")
             return []
 
     def finish(self) -> list[Event]:
-        """The last look, after which nothing waits: what is open then is what a diagnosis of the whole log says."""
-        if not self.enabled:
+        """The last look, after which nothing waits: what is open then is what a diagnosis of the whole log says.
+
+        Of fewer rows than the first look waits for nothing is said. Called again without new rows it does nothing.
+        """
+        if not self._on():
             return []
         try:
-            return self._look(final=True)
+            with self._lock:
+                return self._end()
         except Exception as broken:
-            self._give_up(broken)
+            self._voice.say("finish", f"the last look failed: {reason(broken)}")
             return []
+
+    def checkpoint(self, step: float, path: str | Path = "") -> None:
+        """Say that the policy was saved after ``step``, at ``path``: events then say from where to go on."""
+        if not self._on():
+            return
+        try:
+            with self._lock:
+                self._growing.saved(step, path)
+                self._keep()
+        except Exception as broken:
+            self._voice.say("checkpoint", f"a saved state could not be noted: {reason(broken)}")
+
+    def resume(self, rows: Iterable[Mapping[Any, Any]]) -> None:
+        """Take ``rows``, the history of a trainer that goes on from a saved state, instead of all that was logged.
+
+        Nothing is told: what stands in them counts as told where no state says what was.
+        """
+        if not self._on():
+            return
+        try:
+            with self._lock:
+                growing = self._growing.fresh()
+                for step, path in self._growing.checkpoints.items():
+                    growing.saved(step, path)
+                taken = [one for row in rows if (one := growing.add(row)) is not None]
+                was, self._growing, self._unconfirmed = self._growing, growing, False
+                same = (was.rows, was.first, was.last) == (growing.rows, growing.first, growing.last)
+                if self._keeper is not None and not same:
+                    self._keeper.replace(taken)
+                if not self._restored and growing.rows >= FIRST:
+                    self.diagnosis = self._judge(growing.run())
+                    self._course.take(self.diagnosis, final=True)
+                self._next = max(FIRST, growing.rows + gap(max(growing.rows, 1), self._course.waiting))
+                self._keep()
+        except Exception as broken:
+            self._voice.say("resume", f"the history before was not taken over: {reason(broken)}")
+
+    def report(self) -> Diagnosis | None:
+        """The diagnosis of what is logged so far, made now; None before the first row, and where it fails."""
+        if not self._on():
+            return None
+        try:
+            with self._lock:
+                return self._judge(self._growing.run(self._answers.saved)) if self._growing.rows else None
+        except Exception as broken:
+            self._voice.say("report", f"no report: {reason(broken)}")
+            return None
 
     @property
     def open(self) -> dict[str, Severity]:
-        """The findings that were told and not closed, with the severity that was told."""
-        return self._course.open
+        """The findings that were told and not closed, with their severity."""
+        return self._course.open if self._on() else {}
+
+    @property
+    def rows(self) -> int:
+        """Rows logged, with those of the state."""
+        return self._growing.rows if self._on() else 0
+
+    def __enter__(self) -> Monitor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finish()
+
+    def __repr__(self) -> str:
+        if not self._on():
+            return f"Monitor({self._name!r}, off)"
+        found = ", ".join(f"{check} ({severity})" for check, severity in self.open.items())
+        return f"Monitor({self._name!r}, {self.rows} rows, open: {found or 'nothing'})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is copied or sent to another process does not monitor: the run would be told twice."""
+        return _silent, (self._name,)
+
+    def _on(self) -> bool:
+        """Whether this is the process to monitor in: not a child that it has forked."""
+        return self.enabled and os.getpid() == self._process
+
+    def _logged(self, metrics: Mapping[Any, Any], step: object) -> list[Event]:
+        at_once = False
+        try:
+            at_once = self._take(metrics, step)
+        except Exception as broken:
+            self._voice.say("row", f"a row could not be read and is left out: {reason(broken)}")
+        events: list[Event] = []
+        if at_once or (self._growing.rows >= self._next and time.monotonic() >= self._not_before):
+            try:
+                events = self._look()
+                self._failed = 0
+            except Exception as broken:
+                self._fail(broken)
+        while self._inbox:
+            with suppress(Exception):
+                self._take(*self._inbox.pop(0))
+        return events
+
+    def _take(self, metrics: Mapping[Any, Any], step: object) -> bool:
+        """Add a row; whether a value in it is not finite for the first time, so that a look should not wait."""
+        if self._unconfirmed:  # the first row tells whether the run of the state goes on
+            first = self._growing.fresh()
+            taken = first.add(metrics, step)
+            if taken is None:
+                return False
+            self._unconfirmed = False
+            if first.last is not None and self._growing.first is not None and first.last <= self._growing.first:
+                self._begin_anew()
+            step, metrics = taken
+        taken = self._growing.add(metrics, step)
+        if taken is None:
+            return False
+        if self._keeper is not None:
+            self._keeper.row(taken[1], taken[0])
+        return self._broken.new(taken[1])
+
+    def _begin_anew(self) -> None:
+        """The state on disk is of a run before this one, which starts from scratch."""
+        self._growing, self._course, self._next, self._restored = self._growing.fresh(), Course(), FIRST, False
+        if self._keeper is not None:
+            self._keeper.anew()
 
     def _look(self, final: bool = False) -> list[Event]:
         began = time.monotonic()
-        self.diagnosis = diagnose(self._growing.run(), limits=self._limits)
-        events = self._course.take(self.diagnosis, final=final)
-        self._next = self._growing.rows + gap(self._growing.rows, self._course.waiting)
+        rows = self._growing.rows
+        self._next = rows + gap(rows, True)  # also where this look fails
+        self.diagnosis = None  # two of them at a time would take twice the memory
+        run = self._growing.run(self._answers.saved)
+        self.diagnosis = self._judge(run)
+        events = self._course.take(self.diagnosis, final=final) if run.kind == "rl" else []
+        self._next = rows + gap(rows, self._course.waiting)
+        self._answers.refresh(run)
+        self._keep()
         now = time.monotonic()
         self._not_before = 0.0 if self._share is None else now + (now - began) * (1.0 / self._share - 1.0)
-        worst = max((event.severity for event in events if event.kind != "closed"), default=0)
+        worst = max((event.severity for event in events if event.counts), default=0)
         self.should_stop |= 0 < self._levels["stop"] <= worst
         self.should_save |= 0 < self._levels["save"] <= worst
-        if events and self._tell is not None:
-            self._tell(events)
+        if events:
+            self._say(events, self.diagnosis)
         return events
 
-    def _give_up(self, broken: Exception) -> None:
+    def _say(self, events: list[Event], diagnosis: Diagnosis) -> None:
+        try:
+            if self._tell is not None:
+                self._tell(events, diagnosis)
+            else:
+                for event in events:
+                    complain(str(event))
+        except Exception as broken:
+            self._voice.say("tell", f"what was found could not be told: {reason(broken)}")
+
+    def _judge(self, run: Run) -> Diagnosis:
+        if self._learning is not None:
+            return judged(run, self._learning, only=self._only, limits=self._limits)
+        return diagnose(run, only=self._only, limits=self._limits)
+
+    def _fail(self, broken: Exception) -> None:
+        self._failed += 1
+        self._next = max(self._next, 2 * self._growing.rows)
+        if self._failed < FAILURES:
+            self._voice.say("look", f"a look at the run failed and will be tried again: {reason(broken)}")
+            return
         self.enabled = False
-        print(
-            f"rlclinic: monitoring stopped, training goes on: {type(broken).__name__}: {broken}"[:300], file=sys.stderr
-        )
+        self._voice.say("end", f"monitoring stopped after {FAILURES} failed looks, training goes on: {reason(broken)}")
+        if self._keeper is not None:
+            self._keeper.close()
+        self._growing = self._growing.fresh()
+
+    def _end(self) -> list[Event]:
+        events: list[Event] = []
+        if self._growing.rows >= FIRST and self._growing.rows != self._finished and not self._busy:
+            self._busy = True
+            try:
+                with suppress(Exception):  # that they cannot be read is told by the run without them
+                    self._answers.read(self._growing.run())
+                events = self._look(final=True)
+                if self._growing.eval_missed:
+                    self._voice.say("eval", "the held-out score that was named never came")
+            finally:
+                self._busy = False
+            self._finished = self._growing.rows
+        if self._keeper is not None and self._worker is not None:
+            self._keeper.close()
+            if self._keeper.on and not self._worker.drain(FLUSH):
+                self._keeper.give_up("the disk does not answer, so the end of the run is not in the state")
+        close = getattr(self._tell, "close", None)
+        if callable(close):
+            close(FLUSH)
+        return events
+
+    def _keep(self) -> None:
+        if self._keeper is not None:
+            saved = [[step, path] for step, path in self._growing.checkpoints.items()]
+            said = {"rows": self._growing.rows, "next": self._next, "course": self._course.state(), "saved": saved}
+            self._keeper.course(said)
+
+    def _open(self, folder: Path, fresh: bool) -> None:
+        """Go on with what is kept in ``folder``, as long as the disk answers."""
+        assert self._worker is not None
+        keeper, found = Keeper(folder, self._worker, self._voice.say, fresh=fresh), _Found(self._growing)
+        self._worker.put(lambda: keeper.open(found.row, found.course, found.forget))
+        seen, until = -1, 0.0
+        while not keeper.opened.wait(0.05):
+            now = time.monotonic()
+            if keeper.progress != seen:
+                seen, until = keeper.progress, now + HUNG
+            elif now > until:
+                keeper.give_up(f"{folder} does not answer: no state is kept")
+                return
+        if not keeper.on:
+            return
+        self._keeper = keeper
+        if found.growing.rows:
+            self._growing, self._unconfirmed = found.growing, True
+            self._restored = found.said is not None
+            self._course, self._next = found.said or (self._course, self._next)
+
+
+class _Found:
+    """What a state on disk holds, as it is read."""
+
+    def __init__(self, like: Growing) -> None:
+        self.growing = like.fresh()
+        self.said: tuple[Course, int] | None = None
+
+    def row(self, row: Mapping[str, Any]) -> None:
+        self.growing.add(*taken_apart(row))
+
+    def course(self, state: Mapping[str, Any]) -> None:
+        course, coming = Course.from_state(state.get("course") or {}), state.get("next")
+        if type(coming) is not int or not FIRST <= coming < 2**53:
+            raise ValueError("no time for the next look")
+        self.said = course, min(coming, 2 * self.growing.rows + FIRST)
+        for one in state.get("saved") or []:
+            if isinstance(one, list) and len(one) == 2:
+                self.growing.saved(*one)
+
+    def forget(self) -> None:
+        self.growing, self.said = self.growing.fresh(), None
+
+
+class _Voice:
+    """Complaints on standard error, each kind of them once."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, kind: str, text: str) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            complain(plain(text, SAID))
+
+
+def _silent(name: str) -> Monitor:
+    return Monitor(name=name, rank=1)
+
+
+def _let_go(worker: Worker, keeper: Keeper | None) -> None:
+    """The monitor is no more: write what waits, free the directory, end the thread."""
+    if keeper is not None:
+        keeper.close()
+    worker.stop()
+
+
+def _warm(probe: Growing, only: tuple[str, ...] | None) -> None:
+    """Load the tables that a first look needs, while the training still loads its model."""
+    with suppress(Exception):
+        for step in range(FIRST):
+            probe.add({"loss": 0.1 * step, "reward": 0.1 * step, "grad_norm": 1.0 + step}, step)
+        diagnose(probe.run(), only=only)
+
+
+def _check(framework: object, limits: object, only: tuple[str, ...] | None, share: object, tell: object) -> None:
+    """Raises BadRequest and UnknownName for what no monitor can work with."""
+    if framework is not None and not isinstance(framework, str):
+        raise BadRequest("a framework as text, such as trl@1.16.0", plain(framework, KEY))
+    if framework is not None:
+        names.detect([], given=framework)
+    if limits is not None and not (
+        isinstance(limits, Mapping) and all(isinstance(rows, Mapping) for rows in limits.values())
+    ):
+        raise BadRequest("limits as check: {limit: number}", plain(limits, KEY), hint="rlclinic explain CHECK")
+    resolve(map(str, [*(limits if isinstance(limits, Mapping) else ()), *(only or ())]))
+    if share is not None and not (isinstance(share, (int, float)) and 0 < share <= 1):
+        raise BadRequest("a share of the time, such as 0.02, or None", f"share = {plain(share, KEY)}")
+    if tell is not None and not callable(tell):
+        raise BadRequest("tell as something to call with events and a diagnosis", plain(tell, KEY))
 
 
 def _rank() -> int:
     for name in _RANKS:
-        told = os.environ.get(name, "")
+        told = os.environ.get(name, "").strip()
         if told.isdigit():
             return int(told)
     return 0
 
 
-def _level(name: str | None) -> int:
-    return 0 if name is None else int(Severity[name.upper()])
+def _level(option: str, name: object) -> int:
+    """The severity that ``name`` is, 0 for None. Raises BadRequest."""
+    known = {"warning": Severity.WARNING, "critical": Severity.CRITICAL}
+    if name is None:
+        return 0
+    told = str(name).lower()
+    if told not in known:
+        raise BadRequest(f"{option} as a severity", plain(name, KEY), tuple(known))
+    return int(known[told])

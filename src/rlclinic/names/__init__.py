@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from rlclinic.errors import UnknownName, nearest
@@ -238,6 +239,9 @@ def _bounded(framework: Framework, keys: set[str], complete: bool) -> Framework:
 
 # ---------------------------------------------------------------- log keys
 
+_KEYS = 1_000
+"""Keys of which is kept what their spelling says, as every look at a growing log asks again."""
+
 
 def _bare(key: str) -> str:
     # W&B's charts prefix the run's name, notebook tables put spaces around slashes, ROLL says at the end how it reduced
@@ -245,10 +249,12 @@ def _bare(key: str) -> str:
     return re.sub(r"(?<=.)@(?:sum|mean|max|min)$", "", key)
 
 
+@lru_cache(maxsize=_KEYS)
 def _plain(key: str) -> str:
     return re.sub(r"_at_(?=\d{1,6}(?:/|$))", "@", _bare(key))  # MLflow spells @ as _at_
 
 
+@lru_cache(maxsize=_KEYS)
 def strip(key: str) -> tuple[str, Literal["train", "eval"]]:
     """(bare key, scope): without tracker prefixes (train/, global/, eval/, eval_, test/), ``run - metric``, ``_at_``.
 
@@ -288,6 +294,7 @@ EVAL_RULES = (
 the file is taken; series of different data sets are never merged."""
 
 
+@lru_cache(maxsize=_KEYS)
 def evaluation_rank(key: str, named: str | None = None) -> tuple[int, int, int] | None:
     """Where a held-out key stands in ``EVAL_RULES`` (lowest tuple wins); None for what is no held-out score.
 

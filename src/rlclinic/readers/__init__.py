@@ -162,10 +162,7 @@ def _understanding(
         paths, passed = _named_ones(sources, found.answers, given)
         every = {*map(str, sources), *map(str, given)}
         top = next((Path(one) for one in every if not held and len(every) == 1 and Path(one).is_dir()), None)
-        told = AnswerSettings(
-            reward_key=_setting("reward_key", settings, logs),
-            evaluations=Path(_setting("trainer.validation_data_dir", settings, logs) or "").name,
-        )
+        told = _answer_settings(settings, logs)
         whole = _with_answers(whole, paths, answer_columns, found.shown, wanted, told, bool(given), top, run)
         at = [one.log.path for one in held]
         past, unread = histories(at, [*sources, *(table.source for table in whole.rollouts)], history)
@@ -205,16 +202,30 @@ def _with_answers(
     """
     if not paths:
         return run
-    size = run.number("group_size")
-    weights = {name: part.weight for name, part in run.components.items() if part.weight is not None}
-    known = replace(
-        stated, weights=weights, group_size=None if size is None else int(size), parts=frozenset(run.components)
-    )
+    known = _known_of(run, stated)
     tables, left = read_answers(paths, settings=known, columns=columns, wanted=wanted, top=top, run=chosen)
     if not tables and (must or not run.columns):
         found = "; ".join(f"{shown(str(path))}: {why}" for path, why in left[:3])
         raise CannotRead("saved answers" if must else "a log or saved answers", found, hint=_hint(left))
-    tables = tuple(replace(one, source=shown(one.source)) for one in tables)
+    return _attached(run, tuple(replace(one, source=shown(one.source)) for one in tables), left)
+
+
+def _known_of(run: Run, stated: AnswerSettings) -> AnswerSettings:
+    """What is ``stated`` of saved answers, with what their log knows."""
+    size = run.number("group_size")
+    weights = {name: part.weight for name, part in run.components.items() if part.weight is not None}
+    group = None if size is None else int(size)
+    return replace(stated, weights=weights, group_size=group, parts=frozenset(run.components))
+
+
+def _answer_settings(settings: Mapping[str, object], logs: Sequence[Log]) -> AnswerSettings:
+    return AnswerSettings(
+        reward_key=_setting("reward_key", settings, logs),
+        evaluations=Path(_setting("trainer.validation_data_dir", settings, logs) or "").name,
+    )
+
+
+def _attached(run: Run, tables: tuple[Rollouts, ...], left: Sequence[tuple[Path, str]]) -> Run:
     return replace(
         run,
         rollouts=tables,
@@ -321,22 +332,51 @@ def read_rows(
     framework: str | None = None,
     knobs: Mapping[str, object] | None = None,
     config: Mapping[str, object] | None = None,
+    names_of: OwnNames | None = None,
+    eval_key: str | None = None,
 ) -> Run:
     """The run of one log that is in memory already.
 
     ``knobs`` are settings by canonical name or in the framework's spelling. They need not be the whole configuration, so
     no default is assumed beside them; beside ``config``, which is the whole of it, the framework's defaults hold.
+    ``names_of`` are the user's own names, ``eval_key`` names the held-out score. Raises BadRequest for an ``eval_key``, or
+    a step in the user's names, that is not in the log.
     """
     given, whole = dict(knobs or {}), dict(config or {})
-    with np.errstate(all="ignore"):
+    own = names_of
+    if own is not None:
+        framework = own.base(framework)
+        log = on_key([log], own.step)[0] if own.step else log
+    with np.errstate(all="ignore"), nullcontext() if own is None else admitting(own.fits):
         keys = list(log.series)
         detected = names.detect(keys, given=framework, config_keys=map(str, [*given, *whole]), complete=log.complete)
+        if own is not None and detected is not None:
+            detected = own.over(detected)
         scalar = {name: value for name, value in given.items() if isinstance(value, (bool, int, float, str))}
         plain = {name: Knob(name, value, name, "given") for name, value in scalar.items() if name in names.knobs()}
         known = {**_knobs(whole, {}, detected), **plain, **names.read_knobs(given, detected, "given")}
         translated = translate(log, detected, known)
-        run = assemble(["-"], [Held(log)], [translated], detected, known, log.warnings, None)
+        run = assemble(["-"], [Held(log)], [translated], detected, known, log.warnings, eval_key)
         return replace(run, name=log.path)
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """Saved answers that were read apart from their log, to be laid beside it: tables, and files that are not read."""
+
+    tables: tuple[Rollouts, ...]
+    left: tuple[tuple[Path, str], ...] = ()
+
+    def beside(self, run: Run) -> Run:
+        """``run`` with these answers and a source for each table of them."""
+        return _attached(run, self.tables, self.left)
+
+
+def saved_answers(run: Run, paths: Sequence[Path], settings: Mapping[str, object] | None = None) -> Saved:
+    """The answers in ``paths``, files or folders, read as those of ``run``; ``settings`` are its configuration."""
+    known = _known_of(run, _answer_settings(settings or {}, []))
+    tables, left = read_answers(paths, settings=known)
+    return Saved(tuple(tables), tuple(left))
 
 
 def _understood(
@@ -407,4 +447,4 @@ def _unheard(settings: Mapping[str, object], logs: list[Log], framework: Framewo
     ]
 
 
-__all__ = ["SHORT", "Survey", "parse_columns", "read", "read_rows", "survey"]
+__all__ = ["SHORT", "Saved", "Survey", "parse_columns", "read", "read_rows", "saved_answers", "survey"]

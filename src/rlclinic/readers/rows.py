@@ -245,6 +245,19 @@ class Rows:
         """(rows,) True for rows that do not belong to the table (``only``)."""
         return np.zeros(self.rows, dtype=bool) if self._mine is None else ~self._mine
 
+    def keep(self, mine: NDArray[np.bool_]) -> None:
+        """Only the rows of ``mine`` (rows,) stay, renumbered, also after an ``add`` that was broken off."""
+        place = np.cumsum(mine) - 1
+        for keys, block in self._blocks.items():
+            rows = np.frombuffer(block.rows, dtype=np.int64)
+            rows = rows[rows < self.rows]
+            table = np.frombuffer(block.data, dtype=np.float64)[: len(rows) * len(keys)].reshape(len(rows), len(keys))
+            stays = mine[rows]
+            block.rows, block.data = array("q", place[rows[stays]].tobytes()), array("d", table[stays].tobytes())
+        self._given = array("d", np.frombuffer(self._given, dtype=np.float64)[: self.rows][mine].tobytes())
+        self.unread.keep(mine)
+        self.rows = int(mine.sum())
+
     def lay_onto(self, held: IntArray, onto: IntArray) -> None:
         """The values of the rows ``held`` (k,) count as values of the rows ``onto`` (k,), which lack their keys."""
         place = np.full(self.rows, -1, dtype=np.int64)

@@ -60,6 +60,8 @@ _AROUND = frozenset(
      "trainer", "orchestrator", "metrics", "lightning_logs", ".hydra", *_TRACKERS}
 )  # fmt: skip
 """Folders that belong to the run around them."""
+MONITORED = "rlclinic"
+"""The folder in the directory of a run in which a monitor inside the training keeps rows and settings."""
 _OUTPUT = (
     r"(?i)outputs?|saves?|saved|results?|ckpts?|checkpoints|models?|v\d+-\d[\d-]*|\d{4}-\d\d-\d\d.*|\d\d-\d\d-\d\d"
     r"|exp_\d+"
@@ -203,6 +205,8 @@ def _home(top: Path, parts: tuple[str, ...]) -> Path:
     kept: list[str] = []
     for part in parts:
         if checkpoint(part) is not None or part.lower() in _AROUND or re.fullmatch(_CLOUD, part):
+            break
+        if part == MONITORED and top.joinpath(*kept, part, "rows.jsonl").is_file():
             break
         kept.append(part)
     return top.joinpath(*kept)

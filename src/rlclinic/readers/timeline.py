@@ -125,6 +125,8 @@ def _restarts(log: Log, steps: Floats) -> tuple[dict[int, str], list[int]]:
     ends = np.append(heads[1:], len(trained))
     t = steps[trained[heads]]
     up = np.diff(t)
+    if bool((up > 0).all()):
+        return {}, []
     usual = float(np.median(up[up > 0])) if bool((up > 0).any()) else 1.0
     began: dict[int, str] = {}
     late: list[int] = []

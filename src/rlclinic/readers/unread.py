@@ -63,6 +63,13 @@ class Unread:
                 while held and held[-1] == row:
                     held.pop()
 
+    def keep(self, mine: NDArray[np.bool_]) -> None:
+        """Only the rows of ``mine`` (rows,) stay, renumbered."""
+        for noted in (self.nulls, self._texts):
+            for key, held in noted.items():
+                kept = _kept({key: held[: int(np.searchsorted(held, len(mine)))]}, mine).get(key)
+                noted[key] = array("q", b"" if kept is None else kept.tobytes())
+
     def nulls_of(self, series: Mapping[str, Series], keep: NDArray[np.bool_]) -> dict[str, IntArray]:
         """Kept rows in which a numeric key holds null; a key that never holds a number is not known to be numeric."""
         found = _kept(self.nulls, keep)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from rlclinic.model import Floats, Onset
 from rlclinic.stats.curve import MOST, basis, bin_edges, bin_means, standardise, tidy
 from rlclinic.stats.evidence import autocorrelation_time, hampel, student_quantile, student_tail
+from rlclinic.stats.once import once
 from rlclinic.stats.shift import lasting_change
 from rlclinic.stats.trend import trend
 
@@ -234,8 +235,9 @@ def coupled(
             transfer=per * slope, transfer_low=per * (slope - half), transfer_high=per * (slope + half)
         )
     least = 0.05 * float(np.ptp(r))
-    on = end - float(r[peak.at]) > max(_CLEAR * error, least) or _rose_on(x, y, outcome.steps[peak.high], unit * least)
-    if on and peak.p_value < LEVEL and peak.lost > max(1.4 * outcome.sd, _FALL * outcome.unit):
+    fell = peak.p_value < LEVEL and peak.lost > max(1.4 * outcome.sd, _FALL * outcome.unit)
+    on = end - float(r[peak.at]) > max(_CLEAR * error, least)
+    if fell and (on or _rose_on(x, y, outcome.steps[peak.high], unit * least)):
         found = found._replace(verdict="falling", effect=s * peak.lost, p_value=peak.p_value)
         return found._replace(rollback=outcome.onset(*peak[:3]))
     highest = ceiling if ceiling is not None else 1.0 if outcome.share else math.inf
@@ -288,7 +290,7 @@ def _rose_on(x: Floats, y: Floats, since: float, least: float) -> bool:
     """Whether the signal ends above where it was at ``since``. A few dozen rows leave the splines of ``_noise`` too
     stiff for a steep rise that levels off, and their misfit passes for noise; windows and ranks know no course."""
     after = x >= since
-    looks = lasting_change(x[after], y[after]), trend(x[after], y[after])
+    looks = (look(x[after], y[after]) for look in (lasting_change, trend))
     return any(found.change > least and found.p_value < LEVEL for found in looks)
 
 
@@ -296,6 +298,7 @@ def _too_few(m: int) -> str:
     return "" if m >= FEWEST_EVALUATIONS else f"{m} evaluations beside the signal, {FEWEST_EVALUATIONS} needed"
 
 
+@once(8)
 def _noise(z: Floats) -> tuple[float, float]:
     """(standard deviation, effective number) of points around a spline of up to nine columns."""
     n = len(z)

@@ -22,6 +22,10 @@ runs of a saturated or two-valued metric differ in length)."""
 
 _SORTED = 800
 """Longest series that is sorted whole for its median; a longer one is only parted (ours, for speed)."""
+_PHIS_KEPT = 12
+"""AR(1) coefficients for which what a basis has worked out is kept (ours: the series of a run have about as many)."""
+_WIDEST_COMPARED = 11
+"""Widest running median found by comparing whole rows, at a fifth of the cost of sorting every window (ours)."""
 _WIDEST_DIRECT = 31
 """Widest running median computed point by point; wider ones run over medians of 15 blocks (ours, for speed)."""
 
@@ -110,6 +114,12 @@ def median_of(values: Floats) -> float:
     return math.nan if top != top else high if n & 1 else (low + high) / 2
 
 
+def ends_of(values: Floats) -> tuple[float, float]:
+    """Median of the first and of the last tenth of (n,) values, at least three of them; n > 0."""
+    tenth = max(3, len(values) // 10)
+    return median_of(values[:tenth] * 0.5) * 2.0, median_of(values[-tenth:] * 0.5) * 2.0
+
+
 def running_median(values: Floats, width: int) -> Floats:
     """(n,) median over ``width`` points around each (made odd, edge values repeated); O(n) even for wide windows, which
     are taken over block medians and interpolated. Values must be finite."""
@@ -124,13 +134,30 @@ def running_median(values: Floats, width: int) -> Floats:
         table = np.pad(values, (0, blocks * size - n), mode="edge").reshape(blocks, size)
         middle = running_median(np.median(table, axis=1), 15)
         return np.asarray(np.interp(np.arange(n), (np.arange(blocks) + 0.5) * size - 0.5, middle))
-    windows = sliding_window_view(np.pad(values, half, mode="edge"), width)
+    padded = np.concatenate((np.full(half, values[0]), values, np.full(half, values[-1])))
+    if width <= _WIDEST_COMPARED:
+        return _middle_of([padded[i : i + n] for i in range(width)])
+    windows = sliding_window_view(padded, width)
     out = np.empty(n)
     for start in range(0, n, 16384):
         part = np.array(windows[start : start + 16384])
         part.partition(half, axis=1)
         out[start : start + 16384] = part[:, half]
     return out
+
+
+def _middle_of(rows: list[Floats]) -> Floats:
+    """(n,) the median of an odd number of rows (n,), place by place: of as many as may still hold it the least and the
+    greatest are dropped, and another row comes in."""
+    held, rest = rows[: len(rows) // 2 + 2], rows[len(rows) // 2 + 2 :]
+    while len(held) > 2:
+        for i in range(1, len(held)):  # the least of all to the front, the greatest to the end
+            held[0], held[i] = np.minimum(held[0], held[i]), np.maximum(held[0], held[i])
+        for i in range(1, len(held) - 1):
+            held[i], held[-1] = np.minimum(held[i], held[-1]), np.maximum(held[i], held[-1])
+        held = held[1:-1] + rest[:1]
+        rest = rest[1:]
+    return held[0]
 
 
 def smooth(values: ArrayLike, width: int) -> Floats:
@@ -238,16 +265,12 @@ class Basis:
         return one, np.asarray(cross + cross.T), np.asarray(one - ends)
 
     @cached_property
-    def tail(self) -> Floats:
-        """(n, k) sums of the rows from each row to the end."""
-        return np.ascontiguousarray(np.cumsum(self.q[::-1], axis=0)[::-1])
-
-    @cached_property
     def _steps(self) -> Floats:
-        """(n + 1, 2 k) what a whitened unit step at each row meets in the columns: ``tail``, and each row minus the row
-        before it (the first minus itself); zeros for the step behind the last row."""
+        """(n + 1, 2 k) what a whitened unit step at each row meets in the columns: the sum of the rows from it to the end,
+        and it minus the row before (the first minus itself); zeros for the step behind the last row."""
+        tail = np.cumsum(self.q[::-1], axis=0)[::-1]
         rise = np.diff(self.q, axis=0, prepend=self.q[:1])
-        return np.vstack((np.hstack((self.tail, rise)), np.zeros(2 * self.q.shape[1])))
+        return np.vstack((np.hstack((tail, rise)), np.zeros(2 * self.q.shape[1])))
 
     def gram(self, phi: float) -> Floats:
         """(k, k) ``q.T @ P(phi) @ q``."""
@@ -287,6 +310,23 @@ class Basis:
         taken[:-1] += rest * phi * (self.q[-1] @ root)
         return np.asarray(taken)
 
+    @cached_property
+    def _left(self) -> dict[float, Floats]:
+        return {}
+
+    def left_of_steps(self, phi: float) -> Floats:
+        """(n,) what the columns leave of the square of the whitened unit step at each position, 0 where that is next to
+        nothing; kept for a ``phi`` that another series asks for again. Read-only."""
+        if phi not in self._left:
+            if len(self._left) >= _PHIS_KEPT:
+                self._left.clear()
+            n = len(self.q)
+            full = 1.0 + np.arange(n - 1, -1, -1) * (1.0 - phi) ** 2
+            taken = self.of_steps(phi)[:n]
+            left = full - np.einsum("ij,ij->i", taken, taken)
+            self._left[phi] = np.where(left > 1e-6 * full, left, 0.0)
+        return self._left[phi]
+
     def residual(self, values: Floats) -> Floats:
         """(n,) what ordinary least squares leaves of the values."""
         return np.asarray(values - self.q @ (self.q.T @ values))
@@ -309,7 +349,7 @@ class Basis:
         return np.asarray(square - 2 * phis * lag + phis**2 * (square - ends) - fitted)
 
 
-@lru_cache(maxsize=40)
+@lru_cache(maxsize=32)
 def basis(n: int, k: int) -> Basis:
     """The basis with ``k`` columns on ``n`` points: polynomials for k < 4, else cubic splines with even knots."""
     t = np.linspace(0.0, 1.0, n)
@@ -348,7 +388,7 @@ class Shapes:
         return np.asarray(np.fft.irfft(np.conj(self.spectra) * np.fft.rfft(v, size), size, axis=1)[:, : len(v)])
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def shapes(n: int) -> Shapes:
     """A step, exponential approaches (time constants of 2, 6 and 20 % of n) and ramps (over 10, 30 and 100 %)."""
     u = np.arange(n) / n

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlclinic.model import Floats
 from rlclinic.stats.curve import median_of
@@ -123,10 +123,19 @@ def answers_behind(scores: ArrayLike) -> int | None:
     digits = next((d for d in range(1, 7) if np.abs(inside - np.round(inside, d)).max() < 1e-7), 7)
     tried = np.arange(2, min(20_000, 10**digits) + 1)
     blur = (0.5 * 10.0**-digits + 1e-7) * tried  # half of the last digit, and the rounding of 32-bit floats
-    product = inside[None, :] * tried[:, None]
-    fits = np.abs(product - np.round(product)).max(axis=1) <= blur
-    found = np.flatnonzero(fits & (np.log(2.0 * blur) * len(inside) + np.log(tried) < math.log(0.01)))
-    return int(tried[found[0]]) if len(found) else None
+    telling = np.log(2.0 * blur) * len(inside) + np.log(tried) < math.log(0.01)
+    found = _multiples(inside, tried[telling], blur[telling])
+    return int(found[0]) if len(found) else None
+
+
+def _multiples(values: Floats, tried: NDArray[np.int64], near: Floats) -> NDArray[np.int64]:
+    """Those of the numbers ``tried`` that make every value a whole number to within ``near``. The first values rule out
+    nearly all, so that the rest have little to look at."""
+    for part in (values[:1], values[1:4], values[4:16], values[16:]):
+        product = part[None, :] * tried[:, None]
+        fits = (np.abs(product - np.round(product)) <= near[:, None]).all(axis=1)
+        tried, near = tried[fits], near[fits]
+    return tried
 
 
 def trials_per_row(values: Floats, most: int = 1024) -> int:
@@ -142,9 +151,8 @@ def trials_per_row(values: Floats, most: int = 1024) -> int:
     if not len(inside):
         return 8
     tried = np.arange(2, (most if len(inside) >= 4 else 128) + 1)
-    steps = inside[None, :] * tried[:, None]
-    fits = np.flatnonzero(np.abs(steps - np.round(steps)).max(axis=1) < 0.01)
-    return max(8, int(tried[fits[0]])) if len(fits) else 8
+    fits = _multiples(inside, tried, np.full(len(tried), np.nextafter(0.01, 0.0)))
+    return max(8, int(fits[0])) if len(fits) else 8
 
 
 def _count(values: Floats, share: float, least: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -63,16 +63,19 @@ class Places:
     rss: float
     number: Floats
     """(n + 1,) step times residual; 0 for the step behind the last point."""
-    taken: Floats
-    """(n + 1, k) step times the orthonormal whitened columns of the curve."""
+    base: Basis
     phi: float
+
+    @cached_property
+    def taken(self) -> Floats:
+        """(n + 1, k) step times the orthonormal whitened columns of the curve."""
+        return self.base.of_steps(self.phi)
 
     def steps(self, guard: int) -> tuple[Floats, Floats, Floats]:
         """(gain, height, weight), each (n,), of a step at every position at least ``guard`` from both ends."""
         n = len(self.number) - 1
-        full = 1.0 + np.arange(n - 1, -1, -1) * (1.0 - self.phi) ** 2
-        weight = full - np.einsum("ij,ij->i", self.taken[:n], self.taken[:n])
-        usable = weight > 1e-6 * full
+        weight = self.base.left_of_steps(self.phi)
+        usable = weight > 0.0
         usable[:guard] = usable[n - guard :] = False
         return _gains(self.number[:n], weight, usable)
 
@@ -158,9 +161,12 @@ def candidate(
     for _ in range(2 if phi is None else 1):
         if place is None:
             return None
+        before = place
         rest = residual - _part(base, residual, place)
         places = places_of(base, residual, _noise_phi(rest, k + 1))
         place = find(places)
+        if place is not None and place[:2] == before[:2]:
+            break  # once more would only say the same again
     if place is None or not place.gain > 0.0:
         return None
     locations = 1 if place.until == n else 2
@@ -237,7 +243,7 @@ def places_of(base: Basis, residual: Floats, phi: float) -> Places:
         w = whiten(residual - base.q @ ((root @ base.lagged(residual, phi)) @ root), phi)
     number = np.zeros(len(w) + 1)
     number[:-1] = (1.0 - phi) * np.cumsum(w[::-1])[::-1] + phi * w
-    return Places(float(w @ w), number, base.of_steps(phi), phi)
+    return Places(float(w @ w), number, base, phi)
 
 
 def beside(base: Basis, events: Sequence[Floats]) -> Basis:

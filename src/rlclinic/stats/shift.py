@@ -15,6 +15,7 @@ from rlclinic.stats.curve import (
     basis,
     bin_edges,
     bin_means,
+    ends_of,
     median_of,
     paired,
     running_median,
@@ -23,14 +24,8 @@ from rlclinic.stats.curve import (
     standardise,
     tidy,
 )
-from rlclinic.stats.evidence import (
-    autocorrelation_time,
-    hampel,
-    lag_one,
-    scaled_mad,
-    spread,
-    student_tail,
-)
+from rlclinic.stats.evidence import autocorrelation_time, hampel, lag_one, scaled_mad, spread, student_tail
+from rlclinic.stats.level import EARLY, LATE
 from rlclinic.stats.once import once
 from rlclinic.stats.scan import (
     FEWEST,
@@ -193,7 +188,7 @@ def spikes(
 
 
 @once(8)
-def lasting_change(steps: ArrayLike, values: ArrayLike, *, early: float = 0.15, late: float = 0.25) -> LastingChange:
+def lasting_change(steps: ArrayLike, values: ArrayLike, *, early: float = EARLY, late: float = LATE) -> LastingChange:
     """Compare the first ``early`` share of a run with its last ``late`` share.
 
     ``steps``, ``values`` (n,), non-finite dropped; both windows hold at least three points, and neither more than
@@ -210,7 +205,7 @@ def lasting_change(steps: ArrayLike, values: ArrayLike, *, early: float = 0.15, 
     n = len(y)
     if n < 6:
         return LastingChange(math.nan, math.nan, 0.0, 1.0, 0.0, 1.0, float(n), None)
-    first, last = (min(n // 2, max(3, round(part * n))) for part in (early, late))
+    first, last = _windows(n, early, late)
     z, centre, scale = standardise(y)
     levels = median_of(z[:first]), median_of(z[n - last :])
     sides = [_level_noise(z[:first]), _level_noise(z[n - last :])]
@@ -232,6 +227,25 @@ def lasting_change(steps: ArrayLike, values: ArrayLike, *, early: float = 0.15, 
     start, end = centre + scale * levels[0], centre + scale * levels[1]
     ratio = end / start if start else math.copysign(math.inf, end) if end else 1.0
     return LastingChange(start, end, scale * change, ratio, snr, p_value, sum(sizes), found)
+
+
+def _windows(n: int, early: float, late: float) -> tuple[int, int]:
+    """Points in the two windows of ``lasting_change``."""
+    first, last = (min(n // 2, max(3, round(part * n))) for part in (early, late))
+    return first, last
+
+
+def may_have_moved(steps: ArrayLike, values: ArrayLike, direction: Literal[-1, 1]) -> bool:
+    """Whether ``trend`` or ``lasting_change`` can show a change upwards (``direction`` 1) or downwards (-1) at all: where
+    neither the ends nor the windows lie that way, both need not be asked. The answer costs next to nothing."""
+    y = tidy(steps, values)[1]
+    n = len(y)
+    if n < 6:
+        return True
+    first, last = _windows(n, EARLY, LATE)
+    start, end = ends_of(y)
+    before, after = median_of(y[:first]), median_of(y[n - last :])
+    return direction * (end - start) > 0.0 or not direction * (after - before) <= 0.0
 
 
 @once(8)

@@ -1,4 +1,4 @@
-"""Ask one server for JSON: bounded, with few retries, and never with a secret for another host or in a message."""
+"""Ask one server for JSON, or send it some: bounded, and never with a secret for another host or in a message."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
@@ -62,7 +63,8 @@ class _Watch:
         self._socket: socket.socket | None = None
         self._timer = threading.Timer(max(seconds, 0.0), self._end)
         self._timer.daemon = True
-        self._timer.start()
+        with suppress(RuntimeError):  # at the end of the program no thread can be started, nor need it be
+            self._timer.start()
 
     def hold(self, connected: socket.socket) -> None:
         """Watch this connection. Raises TimeoutError when the time is over already."""
@@ -341,3 +343,47 @@ def _first_words(told: object) -> str:
 def basic(user: str, password: str) -> str:
     """The value of an ``Authorization`` header for a user and a password."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+WORDS = 4096
+"""Bytes of the answer to what was sent that are read (ours)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server says to what was sent: the status of HTTP, its header ``Retry-After`` and its first words."""
+
+    status: int
+    retry_after: str
+    words: str
+
+
+def send(address: str, body: bytes, headers: Mapping[str, str], seconds: float, *, direct: bool = False) -> Answer:
+    """Post ``body`` once; an error status is an answer too. Everything is over within ``seconds``.
+
+    ``direct`` asks no proxy, as is right for this machine itself.
+    No redirection is followed, so that a secret in the address stays with its host. Raises OSError,
+    http.client.HTTPException or ValueError where there is no answer; their texts may hold the address.
+    """
+    watch = _Watch(seconds)
+    request = urllib.request.Request(address, data=body, headers={"User-Agent": "rlclinic", **headers}, method="POST")
+    secure = [_Secure(watch, ssl.create_default_context())] if request.type == "https" else []
+    proxies = [urllib.request.ProxyHandler({})] if direct else []
+    opener = urllib.request.build_opener(_SameHost, _Plain(watch), *secure, *proxies)
+    try:
+        try:
+            answer = opener.open(request, timeout=seconds)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            words = answer.read(WORDS).decode("utf-8", "replace")
+            status, headers_back = int(answer.status), answer.headers
+        if watch.over:  # while the last words were read
+            raise TimeoutError("timed out")
+        return Answer(status, str(headers_back.get("Retry-After", "")) if headers_back else "", words)
+    except (OSError, http.client.HTTPException):
+        if watch.over:
+            raise TimeoutError("timed out") from None
+        raise
+    finally:
+        watch.stop()

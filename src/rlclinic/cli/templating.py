@@ -1,0 +1,39 @@
+"""The command that writes alert rules and panels for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rlclinic.cli.output import write_out
+
+KINDS = ("prometheus", "grafana", "wandb")
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@click.option("--framework", metavar="NAME[@VERSION]", help="Series are called as this trainer calls its metrics.")
+@click.option("--prefix", default="", metavar="TEXT", help="What stands before the names of your series: grpo_.")
+@click.option(
+    "--series",
+    "own",
+    multiple=True,
+    metavar="METRIC=SERIES",
+    help="What you call one metric: kl.ref=grpo_kl_to_reference; repeatable.",
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+def templates(
+    kind: str, framework: str | None, prefix: str, own: tuple[str, ...], output: Path | None, force: bool
+) -> None:
+    """Alert rules and panels from the limits of the checks.
+
+    \b
+    prometheus   alert rules: on `rlclinic serve` (everything), and on series that you export
+    grafana      a dashboard to import, with the limits as lines
+    wandb        a Python script that makes a workspace and, if asked, automations
+    """
+    from rlclinic.templates import naming, template
+
+    write_out(template(kind, naming(framework, prefix, own)), output, force)

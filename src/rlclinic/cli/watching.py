@@ -1,0 +1,311 @@
+"""The command that watches a run while it is trained: on a terminal as a page, elsewhere as lines, once for cron."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rlclinic.cli.options import (
+    SEVERITIES,
+    alert_options,
+    answer_options,
+    columns_of,
+    eval_option,
+    finite,
+    names_option,
+    run_options,
+    speaking_as,
+)
+from rlclinic.errors import BadRequest
+
+if TYPE_CHECKING:
+    from rlclinic.live.following import Follower
+    from rlclinic.live.watching import Tell, Watch
+
+EVERY = 10.0
+"""Seconds between looks at least (``live.following.EVERY``)."""
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="PATH...")
+@answer_options
+@run_options
+@names_option
+@eval_option
+@click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
+@click.option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="What your healthy runs allow.")
+@click.option(
+    "--checkpoint",
+    "saved",
+    type=click.FloatRange(min=0),
+    multiple=True,
+    callback=finite,
+    metavar="STEP",
+    help="A step with a saved checkpoint; repeatable.",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0, max=86_400),
+    default=EVERY,
+    show_default=True,
+    callback=finite,
+    metavar="SECONDS",
+    help="Shortest time between two looks; they never take more than a tenth of the time.",
+)
+@click.option("--once", is_flag=True, help="One look, then leave: for cron.")
+@click.option("--until-done", is_flag=True, help="Leave when the log says that the run has ended.")
+@click.option(
+    "--stop-after",
+    type=click.FloatRange(min=0, min_open=True),
+    callback=finite,
+    metavar="SECONDS",
+    help="Leave when nothing was written for so long.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to keep what was told. [default: a file under ~/.local/state/rlclinic]",
+)
+@click.option("--format", "form", type=click.Choice(("terminal", "json")), default="terminal", show_default=True)
+@click.option("--lines", is_flag=True, help="One line an event on a terminal, too.")
+@alert_options
+@click.option("--fail-on", type=click.Choice(SEVERITIES), help="Exit 1 at open findings of this severity or worse.")
+@click.option("-v", "--verbose", is_flag=True, help="Also tell each look and what happens to the log.")
+def watch(
+    sources: tuple[str, ...],
+    answers: tuple[Path, ...],
+    columns: tuple[str, ...],
+    framework: str | None,
+    configs: tuple[Path, ...],
+    chosen_run: str | None,
+    own_names: Path | None,
+    eval_key: str | None,
+    limits: Path | None,
+    baseline_file: Path | None,
+    saved: tuple[float, ...],
+    every: float,
+    once: bool,
+    until_done: bool,
+    stop_after: float | None,
+    state: Path | None,
+    form: str,
+    lines: bool,
+    alert_addresses: tuple[str, ...],
+    alert_at: str,
+    on_warning: str | None,
+    on_critical: str | None,
+    fail_on: str | None,
+    verbose: bool,
+) -> None:
+    """Watch one run while it is trained: PATHs are its growing log files, or its directory.
+
+    On a terminal a page shows how it stands; elsewhere one line an event is printed. Each finding is told once, when
+    enough rows show it, and again when it gets worse or closes, also when this command was stopped in between. Logs may
+    be rotated, cut, replaced, or not be there yet; nothing is ever written beside them.
+
+    \b
+    rlclinic watch output/                                   a page
+    rlclinic watch train.log --until-done --fail-on critical   in a job script
+    */10 * * * * rlclinic watch output/ --once               in cron
+
+    \b
+    Exit codes: 0 ran; 1 open findings at or above --fail-on; 2 could not run;
+    3 with --fail-on when the run could not be judged.
+    """
+    from rlclinic.live.following import Follower, default_state
+
+    if not sources:
+        raise BadRequest("a PATH", "none", hint="rlclinic watch LOGFILE")
+    if "-" in sources:
+        raise BadRequest("files or a directory that grow", "-", hint="rlclinic diagnose -")
+    from rlclinic.diagnose import read_limits
+
+    learning = None
+    if baseline_file is not None:
+        from rlclinic.baseline import read_baseline
+
+        learning = read_baseline(baseline_file)
+    options: dict[str, Any] = {
+        "framework": framework,
+        "config": configs,
+        "eval_key": eval_key,
+        "run": chosen_run,
+        "names": own_names,
+        "rollouts": answers,
+        "answer_columns": columns_of(columns),
+    }
+    place = default_state(sources) if state is None else state
+    from rlclinic.cli.alerting import posted
+
+    if state is not None:
+        _apart(state, [*map(Path, sources), *configs, *answers])
+    with _alone(place), speaking_as("watch"):
+        follower = Follower(
+            sources,
+            options=options,
+            limits=None if limits is None else read_limits(limits),
+            baseline=learning,
+            checkpoints=saved,
+            every=every,
+            state=place,
+        )
+        post = posted(alert_addresses, alert_at, on_warning, on_critical, place.with_suffix(".alerts"))
+        try:
+            _run(follower, post.tell, once, until_done, stop_after, form, lines, verbose)
+        finally:
+            post.close(10.0)
+    _leave(follower, fail_on)
+
+
+def _run(
+    follower: Follower,
+    alert: Tell,
+    once: bool,
+    until_done: bool,
+    stop_after: float | None,
+    form: str,
+    lines: bool,
+    verbose: bool,
+) -> None:
+    """Watch until there is reason to leave; told on standard output."""
+    from rlclinic.live.watching import JsonLines, Lines, Watch
+
+    out = JsonLines(sys.stdout) if form == "json" else Lines(sys.stdout)
+    aside = Lines(sys.stderr)
+    on_page = form == "terminal" and not lines and not once and sys.stdout is not None and sys.stdout.isatty()
+    say = (lambda _: None) if on_page or not verbose else aside.say if form == "json" else Lines(sys.stdout).say
+
+    watch = Watch(follower, (lambda *_: None) if on_page else out.tell, say, alert)
+    if once:
+        watch.once()
+        return
+    with _stoppable():
+        try:
+            if on_page:
+                _on_a_page(watch, until_done, stop_after)
+            else:
+                while not watch.done(until_done, stop_after) and not out.broken:
+                    watch.turn()
+                    watch.rest()
+        except KeyboardInterrupt:
+            pass
+    last = follower.last
+    if last is None or out.broken:
+        return
+    if on_page:
+        from rlclinic.cli.output import drawing, write_out
+        from rlclinic.report import render
+
+        write_out(render(last.diagnosis, "terminal", **drawing("terminal", None)), None, False)
+    elif form != "json":
+        verdict = last.diagnosis.verdict
+        out.say(f"watch ends at step {follower.step or 0:g} ({follower.state}): {verdict.severity}: {verdict.says}")
+
+
+def _on_a_page(watch: Watch, until_done: bool, stop_after: float | None) -> None:
+    """The page on the other screen of the terminal, drawn anew when something on it has changed."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    ascii = "utf" not in (console.encoding or "ascii").lower()
+    shown, drawn = Text(""), ""
+    with Live(shown, console=console, screen=True, auto_refresh=False, transient=True) as live:
+        for quarter in count():  # a quarter of a turn, so that a new size of the terminal is met at once
+            width, height = console.size
+            page = watch.page(width, height, color=console.color_system is not None, ascii=ascii)
+            if page != drawn:
+                drawn = page
+                live.update(Text.from_ansi(page.rstrip("\n"), no_wrap=True, overflow="crop"), refresh=True)
+            if quarter % 4 == 0:
+                watch.turn()
+                if watch.done(until_done, stop_after):
+                    return
+            else:
+                watch.rest(4)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """A request to end (SIGTERM, SIGHUP) ends like Ctrl-C, so that a terminal is left as it was found."""
+    import signal
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before: list[tuple[Any, Any]] = []
+    for name in ("SIGTERM", "SIGHUP"):
+        if (number := getattr(signal, name, None)) is not None:
+            try:
+                before.append((number, signal.signal(number, stop)))
+            except ValueError:  # not in the main thread
+                break
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _alone(state: Path) -> Iterator[None]:
+    """Hold the state for this process; nothing where the system has no such locks or no place for them.
+
+    Raises BadRequest while another process watches with the same state: both would tell the same.
+    """
+    try:
+        import fcntl
+
+        state.parent.mkdir(parents=True, exist_ok=True)
+        held = open(state.with_name(f"{state.name}.lock"), "a")  # noqa: SIM115
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = f"{state} is in use: the same is being watched already"
+            raise BadRequest("a state of its own", found, hint="--state ANOTHER_FILE") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        held.close()
+
+
+def _apart(state: Path, inputs: list[Path]) -> None:
+    """Raises BadRequest for a state that would replace a file of the user's."""
+    from rlclinic.live.following import read_state
+
+    taken = any(path.exists() and state.exists() and state.samefile(path) for path in inputs)
+    if taken or (state.exists() and state.stat().st_size and read_state(state) is None):
+        raise BadRequest("a new file for the state, or one that watch made", f"{state}", hint="--state ANOTHER_FILE")
+
+
+def _leave(follower: Follower, fail_on: str | None) -> None:
+    """Leave with the exit code that ``--fail-on`` asks for; findings in preview do not count."""
+    if fail_on is None:
+        return
+    from rlclinic.checks import BY_NAME
+
+    level = SEVERITIES.index(fail_on) + 1
+    counted = {
+        name: one for name, one in follower.open.items() if name not in BY_NAME or BY_NAME[name].status != "preview"
+    }
+    if any(one >= level for one in counted.values()):
+        sys.exit(1)
+    diagnosis = None if follower.last is None else follower.last.diagnosis
+    if (
+        diagnosis is None
+        or diagnosis.verdict.severity == "undecided"
+        or any(c.outcome == "failed" for c in diagnosis.checks)
+    ):
+        sys.exit(3)

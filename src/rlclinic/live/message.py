@@ -1,0 +1,267 @@
+"""What one alert says of the changes of a look: the root and its cure first, in the words of the report, bounded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import nan
+from typing import Any, cast, get_args
+
+from rlclinic.live.events import Event, Kind
+from rlclinic.model import Diagnosis, Onset, Severity
+from rlclinic.report.blocks import KEY, plain, step
+from rlclinic.report.ci.words import SAYS, lines
+from rlclinic.report.findings import since
+
+SCHEMA = "rlclinic.alert/1"
+TITLE = 240
+"""Characters of the first line (ours)."""
+ALSO = 4
+"""Further findings that are told in a line of their own; more are counted (ours)."""
+LINES = 12
+"""Most lines below the first (ours)."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One event on its way to a channel, with the words that its message needs; the diagnosis itself is let go."""
+
+    event: Event
+    told: tuple[str, ...] = ()
+    """What is said below the first line when it leads: what was seen, the change to make, where to go on from."""
+    since: str = ""
+    verdict: tuple[str, str] = ("", "")
+    """Severity and sentence of the verdict of that look."""
+    covers: tuple[str, ...] = ()
+    """Ids of the events that this one has replaced before they were sent."""
+    unsaid: bool = False
+    """A closed finding of which this channel had not heard that it was open."""
+    born: float = 0.0
+    """Seconds since 1970 when it was said."""
+
+    @property
+    def id(self) -> str:
+        return event_id(self.event)
+
+    @property
+    def of(self) -> tuple[str, str]:
+        """What it is about: a run and a check."""
+        return self.event.run, self.event.check
+
+
+@dataclass(frozen=True)
+class Message:
+    """One alert in words: one line, then more lines; all clean, none with markup that is ours."""
+
+    title: str
+    lines: tuple[str, ...]
+    severity: Severity | None
+    """The gravest of what is open; None when everything in it is closed."""
+    items: tuple[Item, ...]
+
+    def text(self, most: int) -> str:
+        """The whole of it within ``most`` characters; what does not fit is left out from the end."""
+        kept = [plain(self.title, min(TITLE, most))]
+        room = most - len(kept[0])
+        for line in self.lines:
+            if room < 24:
+                break
+            kept.append(plain(line, room - 1))
+            room -= len(kept[-1]) + 1
+        return "\n".join(kept)
+
+
+def event_id(event: Event) -> str:
+    """By which one change of one run is known wherever it arrives: the same change has the same id."""
+    told = repr((event.run, event.check, event.kind, float(event.step)))
+    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def item_of(event: Event, diagnosis: Diagnosis | None, now: float) -> Item:
+    """``event`` with what the report says of its finding; nothing of it is longer than a sentence of the report."""
+    event = _bounded(event)
+    verdict = ("", "") if diagnosis is None else (diagnosis.verdict.severity, plain(diagnosis.verdict.says, SAYS))
+    if event.kind == "closed":
+        return Item(event, (event.says,), verdict=verdict, born=now)
+    found = None
+    if diagnosis is not None:
+        found = next((one for one in diagnosis.findings if one.check == event.check), None)
+    if diagnosis is None or found is None:
+        told = (
+            event.says,
+            *([f"Change: {event.change}"] if event.change else []),
+            *([event.go_on] * bool(event.go_on)),
+        )
+        return Item(event, told, verdict=verdict, born=now)
+    told = tuple(lines(diagnosis, replace(found, onset=None)))
+    began = "" if found.onset is None else f"since {since(diagnosis.run, found.onset)}"
+    if began.startswith("since seen"):  # of an excerpt
+        began = began.removeprefix("since ")
+    return Item(event, told, began, verdict, born=now)
+
+
+def _bounded(event: Event) -> Event:
+    """``event`` with few causes, which are the only texts of an event that nobody bounds."""
+    return replace(event, because_of=tuple(plain(one, KEY) for one in event.because_of[:LINES]))
+
+
+def replaced(old: Item, new: Item) -> Item | None:
+    """What is still to be said where ``new`` comes before ``old`` was sent; None when nothing is, as of a finding that was
+    closed and opened again."""
+    covers = (*old.covers, old.id)[-LINES:]
+    before, after = old.event, new.event
+    if after.kind == "closed":
+        unsaid = old.unsaid or before.kind == "opened"
+        return replace(new, covers=covers, unsaid=unsaid)
+    if before.kind == "closed" and not old.unsaid:
+        if after.severity <= before.severity:
+            return None
+        return replace(new, event=replace(after, kind="worsened"), covers=(*covers, new.id))
+    if before.kind == "opened" and after.kind == "worsened":
+        return replace(new, event=replace(after, kind="opened"), covers=(*covers, new.id))
+    return replace(new, covers=covers)
+
+
+def message(items: Sequence[Item]) -> Message:
+    """One alert about all of ``items`` (at least one), whichever look they are of."""
+    loud = [item for item in items if item.event.kind != "closed"]
+    gone = [item for item in items if item.event.kind == "closed"]
+    open_now = {item.event.check for item in loud}
+    loud.sort(key=lambda item: (bool(open_now & {*item.event.because_of}), -item.event.severity))
+    told: list[str] = []
+    if not loud:
+        first, rest = gone[0], gone[1:]
+        title = f"{_gone(first)} in {_run(first)}: {_title(first)}"
+        told += [plain(first.event.says, SAYS)]
+        return Message(plain(title, TITLE), tuple([*told, *_closed(rest)][:LINES]), None, tuple(items))
+    lead, others = loud[0], loud[1:]
+    behind = _behind(lead, others)
+    of_it = [lead, *behind]
+    worst = _worst(of_it)
+    worse = " got worse:" if lead.event.kind == "worsened" else ":"
+    trial = " (preview)" if all(item.event.status == "preview" for item in of_it) else ""
+    title = (
+        f"{worst.label.upper()}{trial} in {_run(lead)}{worse} {_title(lead)}{f', {lead.since}' if lead.since else ''}"
+    )
+    told += [plain(line, SAYS) for line in lead.told[:ALSO]]
+    if behind:
+        named = [f"{item.event.check} ({item.event.severity.label})" for item in behind]
+        told.append(f"It leads to {_listed(named)}.")
+    besides = [item for item in others if item not in behind]
+    for item in besides[:ALSO]:
+        began = f", {item.since}" if item.since else ""
+        told.append(f"Also {item.event.severity.label}: {_title(item)}{began} ({item.event.check})")
+    if len(besides) > ALSO:
+        told.append(f"And {len(besides) - ALSO} more.")
+    told += _closed(gone)
+    name = f"{lead.event.check} (preview)" if lead.event.status == "preview" else lead.event.check
+    told.append(f"{name}, told at step {step(lead.event.step)}")
+    return Message(plain(title, TITLE), tuple(told[:LINES]), _worst(loud), tuple(items))
+
+
+def _worst(loud: Sequence[Item]) -> Severity:
+    """The gravest of what is open; a check in preview makes nothing graver."""
+    sure = [item for item in loud if item.event.status != "preview"]
+    return max(item.event.severity for item in sure or loud)
+
+
+def _behind(lead: Item, others: Sequence[Item]) -> list[Item]:
+    """Those of ``others`` that follow from ``lead``, also by way of one another."""
+    causes, before = {lead.event.check}, 0
+    while len(causes) > before:
+        before = len(causes)
+        causes |= {item.event.check for item in others if causes & {*item.event.because_of}}
+    return [item for item in others if item.event.check in causes]
+
+
+def _run(item: Item) -> str:
+    return item.event.run or "run"
+
+
+def _title(item: Item) -> str:
+    return (item.event.title or item.event.check).rstrip(". ")
+
+
+def _gone(item: Item) -> str:
+    return "Came and went" if item.unsaid else "Closed"
+
+
+def _closed(gone: Sequence[Item]) -> list[str]:
+    """What is closed, in one line; what came and went before it could be told, in another."""
+    told = []
+    for word, unsaid in (("Closed", False), ("Came and went before it could be told", True)):
+        named = [item.event.check for item in gone if item.unsaid == unsaid]
+        told += [f"{word}: {_listed(named)}."] if named else []
+    return told
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[: 2 * ALSO])
+    return f"{shown} and {len(names) - 2 * ALSO} more" if len(names) > 2 * ALSO else shown
+
+
+# ------------------------------------------------------------------------------------------------------- as JSON
+
+
+def as_json(told: Message) -> dict[str, Any]:
+    """The envelope of a generic webhook and of a command: what happened for a program, and the same in words."""
+    last = told.items[-1]
+    severity, says = last.verdict
+    return {
+        "schema": SCHEMA,
+        "run": last.event.run,
+        "severity": None if told.severity is None else told.severity.label,
+        "verdict": {"severity": severity, "says": says} if severity else None,
+        "title": told.title,
+        "text": told.text(4_000),
+        "events": [{"id": item.id, **item.event.as_json()} for item in told.items],
+    }
+
+
+def kept(item: Item) -> dict[str, Any]:
+    """``item`` as it lies in a file until it is sent."""
+    return {
+        "event": item.event.as_json(),
+        "told": list(item.told),
+        "since": item.since,
+        "verdict": list(item.verdict),
+        "covers": list(item.covers),
+        "unsaid": item.unsaid,
+        "born": item.born,
+    }
+
+
+def taken(held: Mapping[str, Any]) -> Item:
+    """The item that ``kept`` wrote. Raises KeyError, TypeError or ValueError for anything else."""
+    form, onset = held["event"], held["event"]["onset"]
+    if form["kind"] not in get_args(Kind):
+        raise ValueError("no kind of event")
+    event = Event(
+        kind=cast(Kind, form["kind"]),
+        check=str(form["check"]),
+        severity=Severity[str(form["severity"]).upper()],
+        step=_number(form["step"]),
+        title=str(form["title"]),
+        says=str(form["says"]),
+        onset=None if onset is None else Onset(*(_number(onset[key]) for key in ("step", "low", "high"))),
+        because_of=tuple(str(one) for one in form["because_of"]),
+        change=str(form["change"]),
+        go_on=str(form["go_on"]),
+        run=str(form["run"]),
+    )
+    severity, says = (plain(one, SAYS) for one in held["verdict"])
+    return Item(
+        _bounded(event),
+        tuple(plain(one, SAYS) for one in held["told"][:LINES]),
+        plain(held["since"]),
+        (severity, says),
+        tuple(plain(one, KEY) for one in held["covers"][:LINES]),
+        bool(held["unsaid"]),
+        float(held["born"]),
+    )
+
+
+def _number(held: Any) -> float:
+    """A number of ``Event.as_json``, which knows no NaN."""
+    return nan if held is None else float(held)
