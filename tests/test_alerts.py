@@ -30,10 +30,10 @@ from rlclinic.errors import BadRequest
 from rlclinic.live import alerts as ways
 from rlclinic.live import post as posting
 from rlclinic.live.alerts import Channel, NotSent, addresses, channel, deliver, payload, trial
-from rlclinic.live.events import Event, of_finding
+from rlclinic.live.events import LINE, Event, of_finding
 from rlclinic.live.message import Item, as_json, item_of, kept, message, replaced, taken
 from rlclinic.live.post import Post, alerts, asked
-from rlclinic.model import Diagnosis, Onset, Severity
+from rlclinic.model import Diagnosis, Finding, Onset, Run, Severity, Verdict
 from rlclinic.readers import read
 from rlclinic.simulate import scenario, write
 
@@ -180,7 +180,27 @@ def test_what_is_no_address_is_told_and_never_shown(text: str, monkeypatch: pyte
     monkeypatch.setattr(ways.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
     with pytest.raises(BadRequest) as problem:
         channel(text)
-    assert "SECRET" not in str(problem.value)
+    assert "secret0" not in str(problem.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("hooks.slack.com/services/x", "one without a scheme://"),
+        ("word", "one without a scheme://"),
+        ("ls -l", "one with a blank in it; a command begins with cmd:"),
+        ("HTTPS://hooks.slack.com/x y", "https:... with a blank in it"),
+        ("mailto:me@mail.example", "mailto:... without //"),
+        ("htps://ops.example/x", "htps://..., and apprise is not installed"),
+        ("123456:word", "one without a scheme://"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_said(text: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ways.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
+    with pytest.raises(BadRequest) as problem:
+        channel(text)
+    assert problem.value.found.startswith(found)
+    assert problem.value.choices == ways.FORMS
 
 
 def test_what_apprise_is_for_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,16 +281,46 @@ def test_one_look_is_one_message_the_cause_and_its_cure_first(sick: tuple[list[E
     assert told.severity == Severity.CRITICAL
 
 
-def test_a_consequence_alone_names_its_cause_and_repeats_no_cure(sick: tuple[list[Event], Diagnosis]) -> None:
+def test_a_consequence_that_is_told_first_says_what_is_behind_it_and_what_mends_that(
+    sick: tuple[list[Event], Diagnosis],
+) -> None:
     events, found = sick
-    text = message(items([one for one in events if one.check == "kl_drift"], found)).text(4000)
-    assert "Follows from lr_too_high." in text
-    assert "Change:" not in text
+    root, after = (next(one for one in events if one.check == name) for name in ("lr_too_high", "kl_drift"))
+    lines = message(items([after], found)).text(4000).splitlines()
+    assert re.match(r"CRITICAL in \S+ \(follows from lr_too_high\): The policy has moved", lines[0])
+    assert re.fullmatch(
+        r"Behind it, as it looks now: The learning rate is too high.*, since .*\(lr_too_high.*\)", lines[2]
+    )
+    assert lines[3].startswith("Change: ")
+    assert "learning_rate" in lines[3]
+    assert lines[4].startswith("Go on from ")
+    assert (after.root, after.change, after.go_on) == ("lr_too_high", root.change, root.go_on)
+    assert root.root == ""
+    assert f"Behind it: lr_too_high. Change: {root.change}. Go on from " in str(after)
+
+
+def test_what_follows_by_way_of_something_that_is_not_told_stands_behind_its_root() -> None:
+    chain = (("lr_too_high", ()), ("length_explosion", ("lr_too_high",)), ("truncation", ("length_explosion",)))
+    found = tuple(Finding(Severity.CRITICAL, "so", check=check, because_of=cause) for check, cause in chain)
+    diagnosis = Diagnosis(Run(), Verdict("critical", "lr_too_high", "so"), found, (), ())
+    last, root = (of_finding("opened", one, diagnosis, 9.0) for one in (found[2], found[0]))
+    assert (last.root, root.root) == ("lr_too_high", "")
+    told = message([item_of(one, diagnosis, 0.0) for one in (last, root)])
+    assert "It leads to truncation (critical)." in told.text(999)
+    assert "Also" not in told.text(999)
+    loop = replace(diagnosis, findings=(found[1], replace(found[0], because_of=("length_explosion",))))
+    assert of_finding("opened", loop.findings[0], loop, 9.0).root == "lr_too_high"  # a foreign diagnosis hangs nothing
+
+
+def test_a_long_sentence_does_not_push_out_what_is_to_be_done() -> None:
+    told = str(event(says="word " * 400, change="beta=0.01", go_on="go on from the last checkpoint before step 7"))
+    assert len(told) <= LINE
+    assert told.endswith(". Change: beta=0.01. Go on from the last checkpoint before step 7.")
 
 
 def test_what_is_closed_takes_one_line() -> None:
     gone = [event("closed", check, says="no longer seen at 3 looks") for check in ("a", "b", "c")]
-    assert message(items(gone[:1])).text(999) == "Closed in r: It drifts\nno longer seen at 3 looks"
+    assert message(items(gone[:1])).text(999) == "Closed in r (was warning): It drifts\nno longer seen at 3 looks"
     assert message(items(gone[:1])).severity is None
     text = message(items([event(), *gone])).text(999)
     assert text.startswith("WARNING in r: It drifts")
@@ -429,6 +479,8 @@ def test_a_message_arrives_as_the_documents_of_each_service_say(server: Server) 
         ((429, {}, b'{"message": "slow", "retry_after": 0.65, "global": false}'), True, False, 0.65),
         ((429, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}, b"[" * 4000), True, False, 0.0),
         ((429, {"Retry-After": "-1"}, b"null"), True, False, 0.0),
+        ((429, {"Retry-After": "nan"}, b"null"), True, False, 0.0),
+        ((429, {}, b'{"retry_after": NaN}'), True, False, 0.0),
         (500, True, False, 0.0),
         (503, True, False, 0.0),
         ((404, {}, b"no_service"), False, True, 0.0),
@@ -762,6 +814,18 @@ def test_a_file_that_is_not_ours_stays_as_it_is(server: Server, tmp_path: Path, 
     assert "not kept on disk" in capsys.readouterr().err
 
 
+def test_a_state_with_a_number_that_is_none_is_no_obstacle(server: Server, tmp_path: Path) -> None:
+    item = kept(item_of(event(), None, time.time()))
+    stepped = {**item, "event": {**item["event"], "step": 10**400}}
+    waiting = [{**item, "born": 10**400}, {**item, "born": float("nan")}, stepped]
+    channels = {"json 127.0.0.1/... 0": {"sent": [], "waiting": waiting}}
+    (tmp_path / "alerts.json").write_text(json.dumps({"schema": "rlclinic.alerts/1", "channels": channels}))
+    post = Post([channel(server.url)], state=tmp_path)
+    post.tell([event()], None)
+    assert post.close(5)
+    assert len(server.got) == 1
+
+
 @pytest.mark.parametrize(
     "channels",
     [
@@ -836,7 +900,8 @@ def test_a_loop_names_its_channels_in_one_line(server: Server, monkeypatch: pyte
     tell([event(severity=Severity.CRITICAL)], None)
     assert tell.close(5)
     assert len(server.got) == 2
-    assert not rlclinic.alerts()
+    with pytest.raises(BadRequest, match="RLCLINIC_ALERT is not set"):  # else nobody would ever hear
+        rlclinic.alerts()
     monkeypatch.setenv("RLCLINIC_ALERT", server.url)
     assert repr(rlclinic.alerts()) == repr(Post(server.url)) == "Post(127.0.0.1/...)"
     with pytest.raises(BadRequest):

@@ -149,6 +149,23 @@ def test_the_tables_say_when_a_check_is_told() -> None:
     assert all(one.live > rule.STAND[WARNING][0] for one in CHECKS if one.live)
 
 
+def test_what_is_open_may_be_asked_for_while_another_thread_looks() -> None:
+    course = Course()
+    feed(course, range(20, 60, 4), "truncation")
+
+    class Meddled:
+        now = int(WARNING)
+
+        @property
+        def told(self) -> int:
+            course._standing[f"another {len(course._standing)}"] = rule.Standing("plateau", 60.0)
+            return int(WARNING)
+
+    course._standing["kl_drift"] = Meddled()  # type: ignore[assignment]
+    assert course.open == {"truncation": WARNING, "kl_drift": WARNING}
+    assert len(course._standing) == 3
+
+
 # ---------------------------------------------------------------- worse, milder, gone
 
 
@@ -280,7 +297,7 @@ def played(sequence: list[tuple[int, dict[str, Severity], float | None]]) -> lis
 
 
 @given(looks)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_each_check_is_opened_worsened_and_closed_in_turn(sequence: Any) -> None:
     course, stands = Course(), dict[str, Severity]()
     diagnoses = played(sequence)
@@ -442,9 +459,9 @@ def test_the_first_value_that_is_not_finite_calls_for_a_look() -> None:
 
 
 def test_healthy_runs_are_left_alone(request: pytest.FixtureRequest) -> None:
-    families = healthy() if request.config.getoption("--full") else healthy()[4:12:3]
+    families = healthy() if request.config.getoption("--full") else healthy()[4:12:4]
     for row, family in enumerate(families):
-        made = replay.play(as_run(scenario(family, steps=200, seed=31_000 + row, phi=(0.5, 0.9)[row % 2])))
+        made = replay.play(as_run(scenario(family, steps=150, seed=31_000 + row, phi=(0.5, 0.9)[row % 2])))
         assert made.events == [], family
         assert made.open == made.batch
 
@@ -459,7 +476,7 @@ def test_false_alarms_of_a_whole_run(most_alarms: Callable[[int, float], int]) -
 
 @pytest.mark.parametrize("name", ["never_eos", "nan_inf"])
 def test_a_sick_run_is_told_early_and_ends_as_its_diagnosis(name: str) -> None:
-    made = scenario(name, steps=120, seed=5)
+    made = scenario(name, steps=100, seed=5)
     shown = replay.play(as_run(made))
     onset = min(step for step in made.truth.values() if step is not None)
     assert replay.spent(shown, onset, made.truth) < 1 / 3
@@ -480,7 +497,7 @@ def test_a_real_sick_run_is_told_early() -> None:
 @corpus
 def test_a_real_resume_row_by_row() -> None:
     """Rows as they came, those that the resumed trainer wrote again included."""
-    growing, course, events, due = Growing(framework="trl@1.16.0"), Course(), list[Event](), FIRST
+    growing, course, events, due = Growing(framework="trl@1.16.0"), Course(), list[Event](), 40
     rows = (SHARED / "resumed" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     for line in rows:
         growing.add(json.loads(line))

@@ -647,7 +647,7 @@ def test_rows_of_lightning_hold_what_is_new(taken: type[Taken], packages: None) 
         ({"reward": 0.3}, 3),
         ({"epoch_reward": 0.7}, 3),
     ]
-    assert mine.options["knobs"] == MODULE.hparams
+    assert mine.options["config"] == MODULE.hparams
     assert mine.options["planned_steps"] == 40
     assert mine.finished == 1
 
@@ -757,6 +757,7 @@ def test_what_is_chosen_in_code_wins(taken: type[Taken], packages: None, monkeyp
     callback.on_train_start(Trainer(), MODULE)
     assert taken.made[0].options == {
         "share": None, "knobs": {"group_size": 4}, "state": "mine", "name": "night", "planned_steps": 40, "rank": 0,
+        "config": MODULE.hparams,
     }  # fmt: skip
 
 

@@ -6,13 +6,19 @@ import copy
 import errno
 import gc
 import json
+import locale
+import logging
 import math
 import os
 import pickle
+import random
+import shlex
+import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
@@ -24,9 +30,10 @@ import pytest
 
 import rlclinic
 from rlclinic import BadRequest, Monitor, UnknownName, diagnose, read
-from rlclinic.live import keeping
+from rlclinic.errors import BadTable
+from rlclinic.live import keeping, options
 from rlclinic.live import monitor as module
-from rlclinic.live.course import Course
+from rlclinic.live.course import Course, gap
 from rlclinic.live.events import LINE, Event
 from rlclinic.live.growing import Growing
 from rlclinic.live.handed import plain_number, plain_row, plain_settings, plain_step
@@ -77,9 +84,10 @@ def watched(**options: Any) -> Monitor:
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RLCLINIC", *module._RANKS):
+    for name in ("RLCLINIC", *options.RANKS, *options.PLACES):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(module, "gap", lambda rows, waiting: max(3, rows // 3))  # few looks: each costs 0.1 s
+    monkeypatch.setattr(module, "gap", lambda rows, waiting: max(4, rows // 2))  # few looks: each costs 0.1 s
+    monkeypatch.setattr(module, "_warm", lambda *_: None)  # so does this
 
 
 # What it says
@@ -87,14 +95,14 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["entropy_collapse", "resume_discontinuity"])
 def test_it_says_what_a_diagnosis_of_the_file_says(name: str, tmp_path: Path) -> None:
-    rows = rows_of(name, 100)
+    rows = rows_of(name, 80)
     monitor, looks = watched(framework="trl"), 0
     for count, row in enumerate(rows, 1):
         before = monitor.diagnosis
         monitor.log(row)
         if monitor.diagnosis is not before:
             looks += 1
-            if looks % 3 == 1:
+            if looks % 4 == 3:
                 (tmp_path / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows[:count]))
                 assert said(monitor.diagnosis) == said(diagnose(read([tmp_path / "log.jsonl"], framework="trl")))
     monitor.finish()
@@ -106,29 +114,29 @@ def test_it_says_what_a_diagnosis_of_the_file_says(name: str, tmp_path: Path) ->
 
 
 def test_steps_stated_beside_the_row_are_as_good_as_in_it() -> None:
-    rows = rows_of("entropy_collapse", 30)
-    inside, beside = watched(framework="trl"), watched(framework="trl")
+    rows = rows_of("entropy_collapse", 90)
+    inside, beside = watched(framework="trl", only=FEW), watched(framework="trl", only=FEW)
     for row in rows:
         inside.log(row)
         beside.log({key: value for key, value in row.items() if key != "step"}, row["step"])
-    assert said(inside.report()) == said(beside.report())
+    assert said(inside.report()) == said(beside.report()) != []
 
 
 def test_a_configuration_with_lists_is_read_as_the_file_is(tmp_path: Path) -> None:
     rows, config = (
-        rows_of("plain", 60),
+        rows_of("entropy_collapse", 80),
         {"beta": 0.04, "report_to": ["wandb"], "num_generations": 8, "more": {"epsilon": 0.2}},
     )
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
     (tmp_path / "config.json").write_text(json.dumps(config))
-    monitor = watched(framework="trl", config={**config, "collator": object()})
+    monitor = watched(framework="trl", only=FEW, config={**config, "collator": object()})
     for row in rows:
         monitor.log(row)
     file = read([tmp_path / "log.jsonl"], framework="trl", config=[tmp_path / "config.json"])
     mine = monitor.report()
     assert mine is not None
     assert {n: k.value for n, k in mine.run.knobs.items()} == {n: k.value for n, k in diagnose(file).run.knobs.items()}
-    assert said(mine) == said(diagnose(file))
+    assert said(mine) == said(diagnose(file, only=FEW)) != []
 
 
 def test_own_names_and_the_held_out_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +186,8 @@ def test_saved_answers_are_read_beside_the_training(tmp_path: Path) -> None:
 
 def test_saved_states_say_where_to_go_back() -> None:
     told: list[Event] = []
-    monitor = watched(framework="trl", tell=lambda events, diagnosis: told.extend(events))
+    only = ["sudden_collapse", "reward_decline"]
+    monitor = watched(framework="trl", only=only, tell=lambda events, diagnosis: told.extend(events))
     for row in rows_of("sudden_collapse", 100):
         monitor.log(row)
         if row["step"] % 20 == 0:
@@ -189,7 +198,16 @@ def test_saved_states_say_where_to_go_back() -> None:
 
 def test_each_change_is_told_once_with_its_diagnosis() -> None:
     told: list[tuple[Event, Diagnosis]] = []
-    monitor = watched(framework="trl", tell=lambda events, diagnosis: told.extend((one, diagnosis) for one in events))
+    only = [
+        "entropy_collapse",
+        "grad_vanishing",
+        "plateau",
+        "metric_not_logged",
+        "reward_decline",
+        "zero_variance_all_right",
+    ]
+    told_to = lambda events, diagnosis: told.extend((one, diagnosis) for one in events)  # noqa: E731
+    monitor = watched(framework="trl", only=only, tell=told_to)
     given = [event for row in rows_of("entropy_collapse", 120) for event in monitor.log(row)]
     given += monitor.finish()
     assert [event for event, _ in told] == given
@@ -199,6 +217,16 @@ def test_each_change_is_told_once_with_its_diagnosis() -> None:
     assert all(opened.count(check) <= 1 + closed.count(check) for check in opened)
     assert all(any(f.check == e.check for f in d.findings) for e, d in told if e.kind != "closed")
     assert monitor.finish() == []
+
+
+def test_a_key_that_may_mean_two_things_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    monitor, known = watched(only=FEW), watched(only=FEW, framework="trl")
+    for step in range(20):
+        for one in (monitor, known):
+            one.log({"reward": 0.5 + 0.01 * (step % 3), "kl": 0.1, "loss": 0.1}, step)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "kl (kl.ref or kl.old_new)" in lines[0]
 
 
 def test_nothing_is_said_of_a_few_rows_or_of_supervised_training(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,6 +312,14 @@ def test_actions_are_off_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"framework": 7}, BadRequest),
         ({"limits": {"no_such_check": {}}}, UnknownName),
         ({"limits": ["entropy_collapse"]}, BadRequest),
+        ({"limits": {"entropy_collapse": {"no_such_limit": 1}}}, UnknownName),
+        ({"limits": {"entropy_collapse": {"p_value": "small"}}}, BadTable),
+        ({"knobs": [8]}, BadRequest),
+        ({"config": "trl"}, BadRequest),
+        ({"eval_key": 7}, BadRequest),
+        ({"nonfinite": "lost"}, BadRequest),
+        ({"rank": "first"}, BadRequest),
+        ({"rank": 0.5}, BadRequest),
         ({"only": ["no_such_check"]}, UnknownName),
         ({"tell": "slack"}, BadRequest),
         ({"names": "/no/such/names.toml"}, rlclinic.RlclinicError),
@@ -308,7 +344,7 @@ def test_only_some_checks_and_other_limits() -> None:
 
 
 def test_only_the_first_process_monitors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in module._RANKS:
+    for name in options.RANKS:
         with monkeypatch.context() as patch:
             patch.setenv(name, "1")
             assert not Monitor().enabled
@@ -318,6 +354,21 @@ def test_only_the_first_process_monitors(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("SLURM_PROCID", "3")
     monkeypatch.setenv("RANK", "0")
     assert Monitor().enabled
+    for name in options.RANKS:
+        monkeypatch.delenv(name, raising=False)
+    for name in options.PLACES:  # all that some launchers tell; with RANK it says nothing
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "1")
+            assert not Monitor().enabled
+            patch.setenv("SLURM_PROCID", "0")
+            assert not Monitor().enabled
+            patch.setenv("RANK", "0")
+            assert Monitor().enabled
+    for word in ("", "-1", "\u00b2", "9" * 5000, "first", "1.0"):
+        monkeypatch.setenv("RANK", word)
+        assert Monitor().enabled
+    ranks: list[Any] = ["0", 0.0, np.int64(0), -1, "1", 3]
+    assert [Monitor(rank=rank).enabled for rank in ranks] == [True] * 4 + [False] * 2
     other = Monitor(rank=2, state=tmp_path / "state")
     assert other.log({"loss": 1.0}) == [] == other.finish()
     assert other.report() is None
@@ -474,7 +525,7 @@ def test_settings_of_any_kind_are_taken() -> None:
     assert found["a"] == 1
     assert found["d"][0] == 1
     assert found["3"] == "x"
-    monitor = watched(config=config, knobs=config, planned_steps=Raising(), name=Raising, only=FEW)
+    monitor = watched(config=config, knobs=config, name=Raising, only=FEW)
     for row in rows_of("plain", 20)[:12]:
         monitor.log(row)
     assert monitor.enabled
@@ -493,6 +544,32 @@ def test_what_a_number_is() -> None:
     assert plain_step(math.nan) is None
     assert plain_step(10**30) is None
     assert plain_step(True) == 1.0
+
+
+def test_a_value_that_warns_when_it_becomes_a_number_does_not_and_a_masked_one_is_missing() -> None:
+    class Graded:
+        """As a tensor of torch that has a gradient."""
+
+        def __float__(self) -> float:
+            warnings.warn("Converting a tensor with requires_grad=True to a scalar", stacklevel=1)
+            return 0.0
+
+        item = __float__
+
+        def detach(self) -> Any:
+            return np.float32(0.25)
+
+    growing = Growing()
+    for step in range(12):
+        growing.add({"loss": 0.5, "reward": 1.0}, step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(12, 24):
+            growing.add({"loss": Graded(), "reward": np.ma.masked}, step)
+            growing.add({"loss": np.array([0.25]), "reward": np.ma.array([1.0], mask=[step % 2 > 0])}, step + 0.5)
+    run = growing.run()
+    assert run["loss.total"].values.tolist() == [0.5] * 12 + [0.25] * 24
+    assert run["reward.mean"].values.tolist() == [1.0] * 18
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
@@ -616,7 +693,7 @@ def test_the_first_nan_is_not_waited_for() -> None:
     monitor = watched(framework="trl", only=FEW, tell=lambda events, diagnosis: told.extend(events))
     for row in rows_of("plain", 40)[:30]:
         monitor.log(row)
-    monitor._next, monitor._not_before = 10**9, math.inf
+    monitor._next, monitor._spent = 10**9, math.inf
     monitor.log({"step": 31, "loss": 0.1, "reward": 0.5, "grad_norm": math.nan})
     assert [(event.kind, event.check) for event in told] == [("opened", "nan_inf")]
 
@@ -627,6 +704,7 @@ def test_a_look_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.Monk
     assert monitor._worker is not None
     assert monitor._worker.drain(20.0)  # the tables are loaded by a diagnosis, too
     monkeypatch.setattr("rlclinic.live.monitor.time.monotonic", lambda: now[0])
+    monitor._started = 0.0
 
     def slow(run: Any, **_: Any) -> Diagnosis:
         nonlocal looks
@@ -637,7 +715,66 @@ def test_a_look_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.Monk
     for step in range(2000):
         monitor.log({"loss": 1.0, "reward": 0.5}, step)
         now[0] += 0.1
-    assert 1 < looks <= 1 + now[0] * 0.02 / 2.0
+    assert 5 < looks <= 1 + (10.0 + now[0] * 0.02) / 2.0
+
+
+def test_a_training_of_a_minute_is_looked_at_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = [0.0], list[Event]()
+    noise = random.Random(1)
+    monkeypatch.setattr(module, "gap", gap)
+    monitor = Monitor(
+        tell=lambda events, diagnosis: told.extend(events), rank=0, only=["sudden_collapse"], planned_steps=200
+    )
+    assert monitor._worker is not None
+    assert monitor._worker.drain(20.0)
+    monkeypatch.setattr("rlclinic.live.monitor.time.monotonic", lambda: now[0])
+    monitor._started = 0.0
+    for step in range(200):
+        monitor.log({"reward": (0.6 if step < 100 else 0.1) + 0.03 * noise.gauss(0.0, 1.0), "loss": 0.1}, step)
+        now[0] += 0.3
+        if told:
+            break
+    assert told
+    assert told[0].step < 140
+
+
+def test_a_program_that_forgets_to_finish_still_gets_the_last_look() -> None:
+    code = (
+        "import rlclinic\nmonitor = rlclinic.Monitor(only=['sudden_collapse'], rank=0, planned_steps=10_000)\n"
+        "for step in range(120):\n"
+        "    monitor.log({'reward': (0.8 if step < 90 else 0.1) + 0.01 * (step * 7 % 5), 'loss': 0.1}, step)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "sudden_collapse" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_that_are_misspelt_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    monitor = watched(knobs={"groupsize": 8, "clip_low": 0.2}, only=["nan_inf"])
+    for step in range(40):
+        monitor.log({"loss": 1.0, "reward": 0.5}, step)
+    monitor.finish()
+    said = capsys.readouterr().err
+    assert said.count("groupsize") == 2  # what was found, and what may be meant
+    assert "group_size" in said
+    assert "clip_low" not in said
+    for wrong in ("abc", Raising()):
+        with pytest.raises(BadRequest, match="planned_steps"):
+            watched(planned_steps=wrong)
+
+
+def test_addresses_of_the_environment_hear_what_a_plain_monitor_finds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    heard = tmp_path / "heard.json"
+    code = f"import sys; open({str(heard)!r}, 'w').write(sys.stdin.read())"
+    monkeypatch.setenv("RLCLINIC_ALERT", shlex.join([f"cmd:{shlex.join([sys.executable, '-c', code])}"]))
+    monitor = Monitor(rank=0, share=None, only=["nan_inf"])
+    for step in range(12):
+        monitor.log({"loss": math.nan, "reward": 0.5, "grad_norm": math.nan}, step)
+    monitor.finish()
+    assert "nan_inf" in heard.read_text(encoding="utf-8")
+    assert "nan_inf" in capsys.readouterr().err
 
 
 def test_logging_from_several_threads_loses_nothing() -> None:
@@ -657,6 +794,110 @@ def test_logging_from_several_threads_loses_nothing() -> None:
     assert found is not None
     assert len(found.run["reward.mean"]) == 2000
     assert found.run["reward.mean"].values.tolist() == [float(k) for k in range(2000)]
+
+
+def test_a_row_that_comes_during_a_look_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place to tell takes a lock that a thread has which logs: with a lock of the monitor's both would wait for ever."""
+    looking, theirs = threading.Event(), threading.Lock()
+
+    def tell(*_: object) -> None:
+        looking.set()
+        assert theirs.acquire(timeout=10.0)
+
+    monkeypatch.setattr(Course, "take", lambda *a, **k: [event_of("entropy_collapse", Severity.CRITICAL)])
+    monitor = watched(only=FEW, tell=tell)
+    row, loss = dict[str, Any](), np.zeros(1)
+
+    def other() -> None:
+        with theirs:
+            looking.wait(10.0)
+            for step in (50, 51):
+                loss[0] = step
+                row.update(reward=0.5, loss=loss, step=7)
+                monitor.log(row, step)
+            loss[0] = row["reward"] = -1.0  # the row that was logged stays as it was
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    for step in range(module.FIRST):
+        monitor.log({"reward": 0.5, "loss": 0.1}, step)
+    thread.join(10.0)
+    assert monitor.rows == module.FIRST + 2
+    found = monitor.report()
+    assert found is not None
+    assert found.run["loss.total"].steps.tolist()[-2:] == found.run["loss.total"].values.tolist()[-2:] == [50.0, 51.0]
+    assert found.run["reward.mean"].values.tolist() == [0.5] * 7
+
+
+def test_no_row_is_left_aside_when_two_threads_pass_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monitor = watched(only=FEW)
+    aside = monitor._put_aside
+
+    def late(*row: Any) -> None:
+        """The row is put aside when whoever was at it has gone."""
+        monitor._lock.release()
+        aside(*row)
+
+    monkeypatch.setattr(monitor, "_put_aside", late)
+    thread = threading.Thread(target=lambda: monitor.log({"loss": 1.0}, 1))
+    monkeypatch.setattr(monitor, "_lock", threading.Lock())
+    assert monitor._lock.acquire()
+    thread.start()
+    thread.join(10.0)
+    assert (monitor.rows, len(monitor._inbox)) == (1, 0)
+
+
+def test_rows_during_a_look_are_bounded_and_the_first_nan_among_them_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "INBOX", 3)
+
+    def tell(*_: object) -> None:
+        for step in range(20, 30):
+            monitor.log({"reward": 0.5, "loss": math.nan if step == 21 else 0.1}, step)
+        monitor.log("nothing", 30)  # type: ignore[arg-type]
+
+    monitor = watched(only=["logging_bug", "nan_inf"], tell=tell)
+    monkeypatch.setattr(monitor._course, "take", lambda *a, **k: [event_of("entropy_collapse", Severity.CRITICAL)])
+    for step in range(module.FIRST):
+        monitor.log({"reward": 0.5, "loss": 0.1}, step)
+    assert monitor.rows == module.FIRST + 3
+    monitor._course, monitor._tell = Course(), quiet
+    assert [event.check for event in monitor.log({"reward": 0.5, "loss": 0.1}, 31)] == ["nan_inf"]
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["sudden_collapse", "plain"])
+def test_what_the_training_has_set_stays_and_disturbs_nothing(name: str, tmp_path: Path) -> None:
+    """numpy that raises, warnings that are errors, numbers that overflow; and nothing of it is changed."""
+    rows = rows_of(name, 60)
+    for count, row in enumerate(rows):
+        if count % 7 == 3:
+            row["loss"], row["kl"] = 1e308, -1e308
+        if count % 7 == 4:
+            row["reward"] = 1e-320
+
+    def settings() -> list[Any]:
+        return [
+            np.geterr(), random.getstate(), repr(np.random.get_state()), warnings.filters[:],
+            [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)], locale.setlocale(locale.LC_ALL),
+            logging.root.level, logging.root.handlers[:], sys.excepthook, threading.excepthook, os.getcwd(),
+        ]  # fmt: skip
+
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = settings()
+        monitor = watched(framework="trl", state=tmp_path / "a")
+        for row in rows:
+            monitor.log(row)
+        monitor.finish()
+        again = watched(framework="trl", only=FEW)
+        again.resume(rows)
+        assert settings() == before
+        assert said(monitor.diagnosis) == said(monitor.report())
+    assert monitor._failed == 0
+    assert monitor._voice._said == again._voice._said == set()
+    assert again.diagnosis is not None
 
 
 def test_a_log_call_between_looks_is_short() -> None:
@@ -841,7 +1082,9 @@ def test_the_history_of_a_trainer_takes_the_place_of_the_rows(tmp_path: Path) ->
 KILLED = """
 import json, os, random, signal, sys, time
 from rlclinic import Monitor
+from rlclinic.live import monitor as module
 from rlclinic.live.keeping import load
+module.gap, module._warm = lambda rows, waiting: max(4, rows // 6), lambda *_: None  # looks cost most of the time
 rows, state = [json.loads(line) for line in open(sys.argv[1])], sys.argv[2]
 random.seed(5)
 
@@ -880,10 +1123,10 @@ def once(seconds):
 
 
 course = os.path.join(state, "course.json")
-for attempt in range(9):
+for attempt in range(6):
     kept = load(course) or {"course": {"standing": []}}
     known = [one["check"] for one in kept["course"]["standing"] if one["told"]]
-    print(json.dumps([known, once(random.uniform(0.0, 0.15) if attempt < 8 else None)]))
+    print(json.dumps([known, once(random.uniform(0.0, 0.15) if attempt < 5 else None)]))
 """
 
 
@@ -993,7 +1236,7 @@ def test_another_process_has_the_state(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(keeping, "PATIENCE", 0.0)
     code = f"""
 import sys
-from rlclinic.live import keeping
+from rlclinic.live import keeping, options
 lock = keeping._Lock.of(__import__("pathlib").Path({str(tmp_path)!r}), 0.0)
 print("locked", flush=True)
 sys.stdin.read()
@@ -1011,6 +1254,36 @@ sys.stdin.read()
         child.kill()
         child.communicate()
     assert watched(state=tmp_path, only=FEW)._keeper is not None
+
+
+def test_rows_after_the_end_are_kept_too_unless_another_has_the_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monitor = watched(state=tmp_path, only=FEW)
+    for end in (10, 20):
+        for step in range(end - 10, end):
+            monitor.log({"loss": 1.0}, step)
+        monitor.finish()
+    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 21
+    monitor.resume([{"loss": 1.0, "step": step} for step in range(20)][:15])
+    for step in range(15, 20):
+        monitor.log({"loss": 1.0}, step)
+    monitor.finish()
+    other = watched(state=tmp_path, only=FEW)
+    assert other.rows == 20
+    monitor.log({"loss": 2.0}, 20)
+    monitor.finish()
+    assert capsys.readouterr().err.count("another monitor") == 1
+    other.log({"loss": 3.0}, 20)
+    other.finish()
+    assert (tmp_path / "rows.jsonl").read_text().splitlines()[-1] == '{"step":20,"loss":3.0}'
+    late = watched(state=tmp_path, only=FEW)
+    late.log({"loss": 4.0}, 21)
+    late.finish()
+    other.log({"loss": 5.0}, 22)  # the file is not as this one left it
+    other.finish()
+    assert watched(state=tmp_path, only=FEW).rows == 22
+    assert capsys.readouterr().err.count("another monitor") == 1
 
 
 def test_a_long_history_is_kept_as_a_whole(tmp_path: Path) -> None:
@@ -1094,8 +1367,9 @@ def test_a_directory_that_hangs_does_not_hold_up_the_start(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("again", [True, False])
 def test_a_full_disk_is_waited_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(keeping, "AGAIN", 0.0)
     monitor = watched(state=tmp_path, only=["nan_inf"])
@@ -1114,6 +1388,13 @@ def test_a_full_disk_is_waited_out(
     for step in range(30):
         monitor.log({"loss": 1.0 + step}, step)
     assert worker.drain(5.0)
+    if not again:
+        monitor.finish()
+        monitor.finish()
+        lines = capsys.readouterr().err.splitlines()
+        assert ["now" in line for line in lines] == [True, False]
+        assert "the end of the run is not in the state" in lines[1]
+        return
     full = False
     for step in range(30, 40):
         monitor.log({"loss": 1.0 + step}, step)
@@ -1124,7 +1405,7 @@ def test_a_full_disk_is_waited_out(
     assert watched(state=tmp_path).rows == 40
 
 
-@pytest.mark.parametrize("place", ["file/state", "fifo rows", "fifo course", "folder rows", "link rows"])
+@pytest.mark.parametrize("place", ["no\0name", "file/state", "fifo rows", "fifo course", "folder rows", "link rows"])
 def test_a_place_that_cannot_hold_a_state_is_said(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1132,6 +1413,8 @@ def test_a_place_that_cannot_hold_a_state_is_said(
     if place == "file/state":
         (tmp_path / "file").write_text("mine")
         folder = tmp_path / "file" / "state"
+    elif "\0" in place:
+        folder = tmp_path / place
     else:
         folder.mkdir()
         kind, name = place.split()
@@ -1196,6 +1479,29 @@ raise ZeroDivisionError
     assert "Fatal" not in done.stderr
     assert "rlclinic" not in done.stderr
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 10
+
+
+def test_the_process_ends_while_a_thread_hangs_in_a_place_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HUNG", 0.05)
+    monkeypatch.setattr(Course, "take", lambda *a, **k: [event_of("entropy_collapse", Severity.CRITICAL)])
+    hangs, over = threading.Event(), threading.Event()
+
+    def tell(*_: object) -> None:
+        hangs.set()
+        over.wait(30.0)
+
+    monitor = watched(only=FEW, tell=tell)
+    thread = threading.Thread(target=lambda: [monitor.log({"reward": 0.5}, step) for step in range(module.FIRST)])
+    thread.start()
+    assert hangs.wait(10.0)
+    began = time.monotonic()
+    module._at_exit(weakref.ref(monitor))
+    assert time.monotonic() - began < 5.0
+    assert monitor._finished == -1
+    over.set()
+    thread.join(10.0)
+    module._at_exit(weakref.ref(monitor))
+    assert monitor._finished == module.FIRST
 
 
 def test_no_thread_to_be_had(

@@ -786,6 +786,9 @@ def test_sources_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             with pytest.raises(CannotRead, match="a log that ends"):
                 read_log(pipe)
         writer.join()
+    monkeypatch.setattr("rlclinic.readers.log.PIPE_SECONDS", 0.05)
+    with pytest.raises(CannotRead, match="nobody writes"):  # opening it would wait for a writer
+        read_log(pipe)
     with pytest.raises(CannotRead):
         rundir.find(tmp_path)
 

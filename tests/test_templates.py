@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -22,8 +23,9 @@ from rlclinic.cli.templating import KINDS as OFFERED
 from rlclinic.errors import BadRequest, UnknownName
 from rlclinic.model import Severity
 from rlclinic.report import exposition as served
+from rlclinic.simulate import as_run, healthy, scenario
 from rlclinic.templates import KINDS, Naming, naming, template
-from rlclinic.templates.levels import left_out, levels, not_finite, shown
+from rlclinic.templates.levels import PLAIN, left_out, levels, not_finite, shown
 
 CANONICAL = {re.sub(r"\W", "_", metric) for metric in names.metrics()}
 OURS = {series.name for series in served.SERIES}
@@ -66,7 +68,7 @@ def test_the_numbers_of_the_rules_are_those_of_the_checks() -> None:
     by_alert = {rule["alert"]: rule for rule in rules()}
     for level in levels():
         stem = "Series" + "".join(part.title() for part in level.name.split("_"))
-        for severity, bound in level.grades.items():
+        for severity, bound in level.told.items():
             rule = by_alert.pop(stem + severity.label.title())
             numbers = [float(n) for n in re.findall(r"[<>]=? (-?[0-9.e+]+)", rule["expr"])]
             assert numbers[0] == bound
@@ -79,12 +81,38 @@ def test_the_numbers_of_the_rules_are_those_of_the_checks() -> None:
     assert left == {"SeriesNanInfCritical"}
 
 
+def test_what_runs_that_go_well_cross_has_no_rule_and_keeps_its_line() -> None:
+    lesser = [one for one in levels() if len(one.told) < len(one.grades)]
+    assert {one.name for one in lesser} >= {"kl_drift", "truncation"}
+    alerts = {rule["alert"] for rule in rules()}
+    assert not alerts & {"SeriesKlDriftWarning", "SeriesTruncationWarning"}
+    script = template("wandb")
+    assert "rlclinic kl_drift warning" not in script
+    assert "rlclinic kl_drift critical" in script
+    assert {f"rlclinic {one.name} " in script for one in levels() if one.middle or one.stands} == {False}
+    assert "0.5 warning" in script
+
+
 def test_a_limit_that_changes_changes_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     level = next(one for one in levels() if one.name == "kl_drift")
     monkeypatch.setitem(level.limit.grades, Severity.CRITICAL, 77.5)  # type: ignore[arg-type]
     assert "> 77.5" in template("prometheus")
     assert "77.5" in template("grafana")
     assert "77.5" in template("wandb")
+
+
+@pytest.mark.parametrize("family", healthy())
+def test_no_rule_on_a_level_speaks_of_a_healthy_run(family: str) -> None:
+    run = as_run(scenario(family, steps=300, seed=5, phi=0.9))
+    for level in levels():
+        if level.metric not in run or level.value != PLAIN or level.stands:
+            continue
+        rows = np.asarray(run[level.metric].values, float)
+        windows = np.lib.stride_tricks.sliding_window_view(rows[np.isfinite(rows)], 5)
+        held = np.median(windows, axis=1) if level.middle else windows.mean(axis=1)
+        for bound in level.told.values():
+            bad = held > bound if level.sign == ">" else held < bound
+            assert not (bad[1:] & bad[:-1]).any(), f"{level.name} {level.sign} {bound}"
 
 
 def test_what_is_not_finite_is_looked_for_in_metrics_that_exist() -> None:
@@ -208,6 +236,7 @@ def _case(series: dict[str, str], fires: dict[str, list[dict[str, str]]], at: st
     }
 
 
+_TRIAL = 'rlclinic_finding{check="reward_hacking", severity="critical", status="preview", title="It is gamed."}'
 _FOUND = 'rlclinic_finding{check="kl_drift", severity="critical", status="stable", title="The policy has moved."}'
 _HEALTHY = {
     "entropy_mean": "0.4+0x20",
@@ -235,17 +264,41 @@ CASES = {
         },
         {},
     ),
-    "one bad row": _case({"group_zero_var_frac": "0.2+0x12 1 0.2+0x7", "grad_norm": "0.3+0x12 3000 0.3+0x7"}, {}),
+    "a healthy run at its limits, and one that begins on the bad side": _case(
+        {
+            "kl_ref": "0.7+0x20",
+            "length_truncated_frac": "0.12+0x20",
+            "value_explained_var": "-9-0x4 -0.5+0x15",
+            "text_format_error_frac": "0.95-0.02x20",
+            "reward_success_rate": "0.01+0.0005x20",
+        },
+        {},
+    ),
+    "one bad row": _case(
+        {
+            "group_zero_var_frac": "0.2+0x12 1 0.2+0x7",
+            "grad_norm": "0.3+0x12 3000000 0.3+0x7",
+            "mismatch_chi2": "0.1+0x12 900 0.1+0x7",
+        },
+        {},
+    ),
+    "a check in preview, and a server that went away": _case(
+        {_TRIAL: "1+0x20", 'rlclinic_run_state{state="live"}': "1+0x12 _x8"},
+        {"RlclinicPreview": _ONE, "RlclinicGone": _ONE},
+    ),
+    "a server that was ended after its run": _case({'rlclinic_run_state{state="live"}': "1+0x10 0 0 _x8"}, {}),
+    "a critic that stays useless": _case(
+        {"value_explained_var": "-0.5+0x60"}, {"SeriesCriticFailureWarning": _ONE}, "295m"
+    ),
     "warnings and what is critical of other kinds": _case(
         {
             "group_zero_var_frac": "0.6+0x20",
-            'kl_ref{run="a"}': "0.9+0x20",
-            'kl_ref{run="b"}': "0.7+0x20",
+            'kl_ref{run="a"}': "9+0x20",
+            'kl_ref{run="b"}': "7+0x20",
             'kl_ref{run="c"}': "0.1+0x20",
             "entropy_mean": "0.001+0x20",
             "mismatch_is_ess": "0.2+0x20",
             "mismatch_is_mean": "0.05+0x20",
-            "value_explained_var": "-0.5+0x20",
             "loss_total": "0.1" + " NaN" * 20,
             _FOUND: "1+0x20",
             'rlclinic_run_state{state="stalled"}': "0+0x10 1+0x10",
@@ -253,11 +306,10 @@ CASES = {
         },
         {
             "SeriesZeroVarianceGroupsWarning": _ONE,
-            "SeriesKlDriftWarning": [{}, {}],
+            "SeriesKlDriftCritical": [{}, {}],
             "SeriesEntropyCollapseCritical": _ONE,
             "SeriesTrainInferenceMismatchSamplesWarning": _ONE,
             "SeriesTrainInferenceMismatchWeightCritical": _ONE,
-            "SeriesCriticFailureWarning": _ONE,
             "SeriesNanInfCritical": _ONE,
             "RlclinicCritical": _ONE,
             "RlclinicRunStalled": _ONE,

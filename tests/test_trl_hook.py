@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from rlclinic import Diagnosis, Event, Run, Severity, diagnose, read, render
-from rlclinic.hooks.trl import RLClinicCallback, lines, settings
+from rlclinic.hooks.trl import RLClinicCallback, settings
+from rlclinic.live.events import lines
 from rlclinic.live.growing import Growing
 
 BROKEN = 30
@@ -273,6 +274,17 @@ def test_lines_are_clean_and_bounded() -> None:
     assert all(len(line) < 700 and line.isprintable() for line in shown)
 
 
+def test_a_consequence_told_before_its_root_says_what_mends_both() -> None:
+    root = Event("opened", "sudden_collapse", Severity.CRITICAL, 7.0, "broke", "fell", change="learning_rate=1e-5")
+    after = Event("opened", "truncation", Severity.CRITICAL, 7.0, "cut", "39% are cut", because_of=("length_explosion",),
+                  change=root.change, root=root.check)  # fmt: skip
+    (alone,) = lines([after])
+    assert alone.startswith("truncation (critical) at step 7: 39% are cut. Behind it: sudden_collapse. Change: learn")
+    assert lines([after, root]) == [str(root), "with it truncation (critical): follows from sudden_collapse"]
+    gone = Event("closed", "truncation", Severity.CRITICAL, 9.0, "cut", "no longer seen")
+    assert lines([gone, root]) == [str(gone), str(root)]
+
+
 # ------------------------------------------------------------------------------------------------ what it does
 
 
@@ -322,11 +334,12 @@ def test_settings_hold_no_secret() -> None:
         "hub_token": "<HUB_TOKEN>", "push_to_hub_token": "hf_abc", "api_key": "k", "wandb_password": "p",
         "vllm_server_base_url": "http://me:secret@host", "num_tokens": 5, "include_num_input_tokens_seen": "no",
         "remove_unused_columns": False, "kwargs": {"a": 1}, "long": "x" * 5_000, "none": None, "many": [1] * 1_000,
-        "reward_weights": (1.0, 2.0),
+        "reward_weights": (1.0, 2.0), "session_cookie": "c", "slack_webhook": "T0/B0", "private_key_file": "k", "pwd": "p",
+        "run_name": "hf_" + "aB3" * 12, "tags": ["grpo", "sk-proj-" + "aB3dE" * 8], "max_new_tokens": 9,
     }  # fmt: skip
     kept = settings(SimpleNamespace(**fields), SimpleNamespace(max_steps=70))
     assert kept == {"num_tokens": 5, "include_num_input_tokens_seen": "no", "remove_unused_columns": False,
-                    "reward_weights": [1.0, 2.0], "max_steps": 70}  # fmt: skip
+                    "reward_weights": [1.0, 2.0], "max_new_tokens": 9, "max_steps": 70}  # fmt: skip
 
 
 @pytest.mark.usefixtures("quick")

@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import shutil
 import signal
 import struct
@@ -26,13 +27,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlclinic.cli import cli
+from rlclinic.cli.alerting import beside
+from rlclinic.cli.watching import _has_screen
 from rlclinic.live import following, parts, rotated
 from rlclinic.live.events import Event
 from rlclinic.live.following import Follower, default_state
 from rlclinic.live.joining import Beginning, beginning, continued, kinship
 from rlclinic.live.pace import LEAST, UNKNOWN, Pace
 from rlclinic.live.watching import Lines, Watch, line
-from rlclinic.model import Diagnosis, Finding, Forecast, Onset, Run, Severity, Verdict
+from rlclinic.model import Diagnosis, Finding, Forecast, Onset, Prescription, Run, Severity, Verdict
 from rlclinic.readers import read
 from rlclinic.report.live_page import Watched, live_page, stretch
 
@@ -164,11 +167,14 @@ def test_looks_are_apart_and_take_a_small_part_of_the_time(tmp_path: Path, clock
     assert follower.poll() is None
     clock.now += 11.0
     assert follower.poll() is not None
-    follower.cost, follower._not_before = 100.0, clock.now + 900.0  # a look of 100 s
+    follower.cost, follower._pause = 100.0, 900.0  # a look of 100 s
     add(log, rows(26, 30))
     clock.now += 800.0
     assert follower.poll() is None
     clock.now += 101.0
+    assert follower.poll() is not None
+    add(log, rows(31, 35))
+    clock.now -= 3 * 3600.0  # set back, it does not stop us until it is as late again
     assert follower.poll() is not None
 
 
@@ -531,6 +537,35 @@ def test_marks_of_a_directory_are_bounded_and_never_raise(tmp_path: Path, monkey
     assert rotated.joined([tmp_path]) == b""
 
 
+def test_pieces_are_known_by_the_names_that_programs_give_them(tmp_path: Path) -> None:
+    of_logrotate = [
+        "train.log-20261130",
+        "train.log-2026113014",
+        "train-20261130.log.gz",
+        "train.log.2",
+        "train.log.1.xz",
+    ]
+    of_python = ["train.log.2026-11-30", "train.log.2026-11-30_14", "train.log.2026-11-30_14-05-33", "train.log.3"]
+    others = [
+        "train.1.log",
+        "train-2.log",
+        "train.log.bak",
+        "train.log.1.tmp",
+        "train.log.20261",
+        "other.log.1",
+        "train.log",
+    ]
+    for name in (*of_logrotate, *of_python, *others):
+        (tmp_path / name).touch()
+    found = [one.name for one in rotated.siblings(tmp_path / "train.log")]
+    assert sorted(found) == sorted([*of_logrotate, *of_python])
+    assert found[-3:] == ["train.log.3", "train.log.2", "train.log.1.xz"]
+    for name in (*of_python, "train.log.2", "train.log.1.xz"):
+        os.utime(tmp_path / name, (1e9, 1e9))
+    os.utime(tmp_path / "train.log.3", (1e8, 1e8))
+    assert rotated.siblings(tmp_path / "train.log")[0].name == "train.log.3"  # dates came into use later
+
+
 # --------------------------------------------------------------------------------------------- told once, and restarts
 
 
@@ -626,6 +661,24 @@ def test_a_damaged_state_is_as_good_as_none(damage: str, tmp_path: Path, clock: 
     assert not follower.unsaved
 
 
+def test_a_state_in_which_any_value_is_another_raises_nothing(
+    tmp_path: Path, clock: Clock, quick: Callable[[Callable[[Run], bool]], None]
+) -> None:
+    quick(after(30))
+    log, state = tmp_path / "train.jsonl", tmp_path / "state.json"
+    add(log, rows(1, 100))
+    polled(watched(log, clock, state=state), clock)  # one event is told and not known to have arrived
+    whole = state.read_text()
+    numbers = [
+        found.span() for found in re.finditer(r"(?<=[:,\[])(-?\d[\d.e+-]*|null|true|false|\"[^\"]*\")(?=[,\]}])", whole)
+    ]
+    assert len(numbers) > 40
+    for odd in ("Infinity", "1" + "0" * 400, "null", "[]", '"x"'):
+        for start, end in numbers:
+            state.write_text(whole[:start] + odd + whole[end:])
+            watched(log, clock, state=state).stalled()
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_state_that_cannot_be_kept_is_said_and_stops_nothing(tmp_path: Path, clock: Clock) -> None:
     log = tmp_path / "train.jsonl"
@@ -678,6 +731,32 @@ def test_silence_is_told_once_and_again_when_rows_come(tmp_path: Path, clock: Cl
     (again,) = polled(follower, clock)
     assert again.kind == "closed"
     assert [*states, follower.state] == ["stalled", "live"]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("slept", [8 * 3600.0, -8 * 3600.0])
+def test_a_machine_that_slept_or_a_clock_that_was_set_is_no_silence(tmp_path: Path, clock: Clock, slept: float) -> None:
+    log = tmp_path / "train.jsonl"
+    awake = Clock()
+    follower = Follower([log], clock=clock, every=0.0, steady=awake)
+
+    def passes(seconds: float) -> None:
+        clock.now += seconds
+        awake.now += seconds
+
+    for step in range(1, 40, 2):
+        add(log, rows(step, step + 1))
+        passes(30.0)
+        assert follower.poll() is not None
+    clock.now += slept
+    passes(1.0)
+    assert follower.poll() is None
+    assert follower.quiet() == 0.0
+    passes(LEAST - 10.0)
+    assert follower.poll() is None
+    passes(20.0)
+    silent = follower.poll()
+    assert (silent is not None) == (slept > 0)  # set back, the clock does not know how old the last row is
 
 
 @pytest.mark.usefixtures("quick")
@@ -823,6 +902,26 @@ def test_the_page_as_it_looks(tmp_path: Path) -> None:
     assert "nothing told so far: Nothing wrong was found." in quiet
 
 
+def test_a_consequence_on_the_page_shows_the_change_of_its_root_and_not_its_own(tmp_path: Path) -> None:
+    add(tmp_path / "log.jsonl", rows(1, 40))
+    remedies = [Prescription(name, f"do {name}") for name in ("lower_lr", "longer_limit")]
+    root = Finding(
+        Severity.CRITICAL, "fell", check="sudden_collapse", title="It broke: all of it", prescriptions=(remedies[0],)
+    )
+    after = Finding(Severity.CRITICAL, "cut", check="truncation", title="Cut", because_of=("sudden_collapse",),
+                    prescriptions=(remedies[1],))  # fmt: skip
+    run = read([tmp_path / "log.jsonl"])
+    found = Diagnosis(run, Verdict("critical", root.check, "fell"), (root, after), (), ())
+    alone = live_page(Watched(found, {after.check: Severity.CRITICAL}, state="live", rows=40), 80, 40)
+    assert re.search(r"behind it +It broke \(sudden_collapse\)\n +change +do lower_lr\n", alone)
+    assert "longer_limit" not in alone
+    both = live_page(
+        Watched(found, dict.fromkeys((root.check, after.check), Severity.CRITICAL), state="live", rows=40), 80, 40
+    )
+    assert both.count("do lower_lr") == 1
+    assert "longer_limit" not in both
+
+
 def test_what_is_seen_and_not_told_is_marked_quietly(tmp_path: Path) -> None:
     add(tmp_path / "log.jsonl", rows(1, 40))
     run = read([tmp_path / "log.jsonl"])
@@ -891,15 +990,66 @@ def test_once_as_json_is_one_object_an_event(tmp_path: Path, quick: Callable[[Ca
         ([], "a PATH"),
         (["-"], "files or a directory that grow"),
         (["LOG", "--state", "LOG"], "a new file for the state"),
+        (["LOG", "--state", "PIPE"], "a new file for the state"),
     ],
 )
 def test_what_cannot_be_watched_is_told(arguments: list[str], says: str, tmp_path: Path) -> None:
+    log, pipe = tmp_path / "train.jsonl", tmp_path / "pipe"
+    add(log, rows(1, 5))
+    if "PIPE" in arguments:
+        getattr(os, "mkfifo", Path.mkdir)(pipe)
+    named = [one.replace("LOG", str(log)).replace("PIPE", str(pipe)) for one in arguments]
+    told = CliRunner().invoke(cli, ["watch", "--once", *named])
+    assert told.exit_code != 0
+    assert says in f"{told.exception} {told.output}" or "PIPE" in arguments
+    assert log.read_text() == "".join(rows(1, 5))
+    assert pipe.exists() == ("PIPE" in arguments)
+    assert not pipe.is_file()
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_cannot_be_kept_is_said_once_by_the_command_too(tmp_path: Path) -> None:
     log = tmp_path / "train.jsonl"
     add(log, rows(1, 5))
-    told = CliRunner().invoke(cli, ["watch", "--once", *(one.replace("LOG", str(log)) for one in arguments)])
-    assert told.exit_code != 0
-    assert says in str(told.exception)
-    assert log.read_text() == "".join(rows(1, 5))
+    state = log / "inside" / "state.json"
+    told = CliRunner().invoke(cli, ["watch", str(log), "--once", "--state", str(state)])
+    assert told.exit_code == 0
+    assert told.output.count("cannot be kept, so a restart may tell it again") == 1
+
+
+def test_a_user_without_a_home_is_asked_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    told = CliRunner().invoke(cli, ["watch", str(tmp_path / "train.jsonl"), "--once"])
+    assert "--state FILE" in str(told.exception)
+
+
+@pytest.mark.parametrize(("term", "page"), [("xterm", True), ("dumb", False), ("", True)])
+def test_a_terminal_that_cannot_be_drawn_upon_gets_lines(
+    term: str, page: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert _has_screen() is page
+    monkeypatch.setattr(sys, "stdout", None)
+    assert _has_screen() is False
+
+
+def test_states_side_by_side_keep_their_alerts_apart(tmp_path: Path) -> None:
+    assert len({beside(tmp_path / name) for name in ("run.a", "run.b", "run", "run.alerts")}) == 4
+
+
+def test_an_interrupted_command_has_found_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Follower, "look", interrupted)
+    add(log := tmp_path / "train.jsonl", rows(1, 5))
+    command = ["watch", str(log), "--once", "--state", str(tmp_path / "state"), "--fail-on", "warning"]
+    assert CliRunner().invoke(cli, command).exit_code == 130
 
 
 def test_two_watchers_of_the_same_do_not_tell_the_same(tmp_path: Path) -> None:
@@ -928,7 +1078,22 @@ def test_a_line_holds_no_line_break_and_a_closed_pipe_ends_quietly() -> None:
     out = Lines(Closed())  # type: ignore[arg-type]
     out.say("one")
     out.say("two")
-    assert out.broken
+    assert (out.broken, out.why) == (True, "")
+
+
+def test_a_place_that_takes_nothing_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        encoding = "ascii"
+
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    out = Lines(Full())  # type: ignore[arg-type]
+    out.say("one")
+    assert (out.broken, out.why) == (True, "No space left on device")
+    closed = Lines(None)  # as Python has it where standard output was closed
+    closed.say("one")
+    assert (closed.broken, closed.why) == (True, "")
 
 
 @pytest.mark.usefixtures("quick")
@@ -995,8 +1160,8 @@ def test_a_terminal_gets_the_page_and_at_the_end_its_screen_back_with_the_report
     assert b"About this log" in report
 
 
-CHILD = """
-import sys
+NURSERY = """
+import os, sys
 from pathlib import Path
 from rlclinic.live import following
 from rlclinic.live.watching import JsonLines, Watch
@@ -1009,40 +1174,55 @@ def diagnose(run, limits=None):
     return Diagnosis(run, Verdict("warning", "kl_drift", "so"), tuple(found), (), ())
 
 following.diagnose = diagnose
-following.POLL = 0.01
-watch = Watch(following.Follower([sys.argv[1]], every=0.0, state=Path(sys.argv[2])), JsonLines(sys.stdout).tell)
-while True:
-    watch.turn()
-    watch.rest()
+following.POLL, following.SHARE = 0.01, 1.0
+for _ in sys.stdin:  # a line is a wish for one more watcher; all that is slow has been imported by then
+    child = os.fork()
+    if child == 0:
+        follower = following.Follower([sys.argv[1]], every=0.0, state=Path(sys.argv[2]))
+        watch = Watch(follower, JsonLines(open(sys.argv[3], "a")).tell)
+        while True:
+            watch.turn()
+            watch.rest()
+    print(child, flush=True)
+    os.waitpid(child, 0)
+    print("gone", flush=True)
 """
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_processes_killed_at_any_moment_tell_together_what_one_would(tmp_path: Path) -> None:
     """Real processes, killed without warning while the log grows and is rotated."""
     log, state, out = tmp_path / "train.jsonl", tmp_path / "state.json", tmp_path / "out.jsonl"
+    command = [sys.executable, "-c", NURSERY, str(log), str(state), str(out)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     at = 0
-    for turn in range(3):
-        with open(out, "ab") as stream:
-            command = [sys.executable, "-c", CHILD, str(log), str(state)]
-            process = subprocess.Popen(command, stdout=stream, env=environment)
-        try:
-            for _ in range(4):
-                kept = state.read_bytes() if state.exists() else b""
-                add(log, rows(at + 1, at + 12))
-                at += 12
-                deadline = time.monotonic() + 30.0
-                while time.monotonic() < deadline and (state.read_bytes() if state.exists() else b"") == kept:
-                    assert process.poll() is None
-                    time.sleep(0.005)
-            if turn < 2:
-                add(log, rows(at + 1, at + 12))  # so that it dies at work
-                at += 12
-                os.rename(log, f"{log}.{2 - turn}")
-                time.sleep(0.01 * turn)
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        for turn in range(3):
+            nursery.stdin.write("one more\n")
+            nursery.stdin.flush()
+            child = int(nursery.stdout.readline())
+            try:
+                for _ in range(4):
+                    kept = state.read_bytes() if state.exists() else b""
+                    add(log, rows(at + 1, at + 12))
+                    at += 12
+                    deadline = time.monotonic() + 30.0
+                    while (state.read_bytes() if state.exists() else b"") == kept:
+                        assert time.monotonic() < deadline
+                        time.sleep(0.005)
+                if turn < 2:
+                    add(log, rows(at + 1, at + 12))  # so that it dies at work
+                    at += 12
+                    os.rename(log, f"{log}.{2 - turn}")
+                    time.sleep(0.01 * turn)
+            finally:
+                os.kill(child, signal.SIGKILL)
+                assert nursery.stdout.readline() == "gone\n"
+        nursery.stdin.close()
     told = [json.loads(one) for one in out.read_text().splitlines()]
     kinds = {check: [one["kind"] for one in told if one["check"] == check] for check in ("kl_drift", "grad_spikes")}
     assert kinds == {"kl_drift": ["opened"], "grad_spikes": ["opened"]}

@@ -298,6 +298,11 @@ def live_section(figures: Mapping[str, Any]) -> str:
         f"| {fine['runs']} | {of(fine['alarmed'], fine['runs'])} | {names or 'none'} |",
         "",
     ]
+    if fine["runs"] and not fine["alarmed"]:
+        lines += [
+            f"None of {fine['runs']} still allows a true rate of {3 / fine['runs']:.1%} (95 %, rule of three).",
+            "",
+        ]
     lines += ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for title, row, spans in (
         (f"simulated sick runs, {sick['runs']}", sick, sick["spent"]),

@@ -10,9 +10,11 @@ def main() -> None:
     """Run the command line; exit code 2 with one message on standard error when a request cannot be carried out."""
     # One thread is enough for our arrays and spares numpy the start of a pool; only in our own process.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from rlclinic.cli import cli
-    from rlclinic.errors import RlclinicError
-
+    try:
+        from rlclinic.cli import cli
+        from rlclinic.errors import RlclinicError
+    except KeyboardInterrupt:
+        sys.exit(130)
     try:
         cli(standalone_mode=True)
     except RlclinicError as problem:

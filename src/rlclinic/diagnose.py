@@ -45,14 +45,23 @@ def diagnose(
     ``limits`` maps check to limit to number or grades and wins over the built-in ones; ``gpu_hour_price`` (any currency)
     turns wasted GPU-hours into money. Raises UnknownName for a check or limit that does not exist.
     """
+    with np.errstate(all="ignore"):  # values of 1e308 overflow in sums; what comes of it is judged, not printed
+        return _diagnosed(run, only, limits or {}, gpu_hour_price)
+
+
+def _diagnosed(
+    run: Run,
+    only: Iterable[str] | None,
+    limits: Mapping[str, Mapping[str, Any]],
+    gpu_hour_price: float | None,
+) -> Diagnosis:
     run = vitals.complete(run)
     judged = agreement.own(run)
     chosen = CHECKS if only is None else tuple(resolve(only))
-    for name in limits or {}:
+    for name in limits:
         resolve([name])
-    with np.errstate(all="ignore"):  # values of 1e308 overflow in sums; what comes of it is judged, not printed
-        outcomes = [examine(one, judged, given=(limits or {}).get(one.name)) for one in chosen]
-        normal = reassurances(judged)
+    outcomes = [examine(one, judged, given=limits.get(one.name)) for one in chosen]
+    normal = reassurances(judged)
     examinations = weigh(outcome for outcome, _ in outcomes)
     notes = {note.id: note for note in normal} | {note.id: note for _, left in outcomes for note in left}
     found = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]

@@ -183,9 +183,9 @@ def _denied(share: Column, columns: Mapping[str, Column]) -> str | None:
         flat = (a.values[i] > 0) & (a.values[i] < _FLAT)
         false = flat & (b.values[j] < 1.0 - _SLACK)
         if false.any() and false.sum() >= 0.5 * flat.sum():
-            least = float(b.values[j][false].min())
+            least, rows = float(b.values[j][false].min()), "1 row" if false.sum() == 1 else f"{false.sum()} rows"
             return (
-                f"is {least:.3g} in {false.sum()} rows whose answers all earned the same, where it must be 1: "
+                f"is {least:.3g} in {rows} whose answers all earned the same, where it must be 1: "
                 f"rounding ({spread.key} {a.values[i][false].max():.1g}) counts as a spread"
             )
     return None

@@ -9,8 +9,8 @@ Nothing is said, so nothing can be learnt. Some trainers leave empty answers out
 nothing then keeps a good reward in the log.
 
 ## When it is not a problem
-Tasks that ask for a label or a number have answers of a few tokens, and their reward moves. An engine that gives up on a
-request also returns nothing: its own log holds the error then.
+Tasks that ask for a label or a number have answers of a few tokens, and such answers earn something at some time. An
+engine that gives up on a request also returns nothing: its own log holds the error then.
 """
 
 from dataclasses import replace
@@ -18,6 +18,7 @@ from dataclasses import replace
 from rlclinic.answers import agreement, texts
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import now, since
+from rlclinic.checks.rewards import at_floor, has_earned
 from rlclinic.checks.wording import counted
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import early, late, lower_bound, middle, trials_per_row
@@ -87,10 +88,10 @@ def _by_length(run: Run, column: Column, limits: Limits) -> Finding:
     first = early(c.values, 0.02, 3)
     few = level <= limits["tokens"]
     dead = _all_alike(run)
-    floor = _at_floor(run)
+    floor = at_floor(run)
     fell = first >= _FELL * max(level, 1.0)
     severity = None
-    if few:
+    if few and (fell or not has_earned(run)):
         severity = Severity.CRITICAL if dead or floor else Severity.WARNING if fell else None
     why = "the reward is at its floor" if floor else "all answers of a group earn the same" if dead else ""
     detail = f"; {why}" if few and why else "; as the task may ask" if few and severity is None else ""
@@ -114,12 +115,3 @@ def _all_alike(run: Run) -> bool:
         if column is not None and column.status == "measured" and len(column.finite):
             return now(run, column.finite.values) >= 0.9
     return False
-
-
-def _at_floor(run: Run) -> bool:
-    """Whether the reward lies in the lowest tenth of what an answer can earn; at 0 or below where that is not known."""
-    reward = run.get("reward.mean")
-    if reward is None or not len(reward.finite):
-        return False
-    pay = now(run, reward.finite.values)
-    return pay <= 0.0 if run.reward_range is None else run.reward_range.share(pay) <= 0.1

@@ -1,4 +1,4 @@
-"""The parts of a reward: which of them is the task, and how much of the reward's variance each carries."""
+"""The reward and its parts: whether it is at its floor, which part is the task, and how much variance each carries."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from rlclinic.answers import agreement
 from rlclinic.answers.parts import OF_THE_TASK, PartShare, share_by_step, shares
-from rlclinic.checks.readings import lasting
+from rlclinic.checks.readings import lasting, now
 from rlclinic.model import Component, Floats, Onset, Run
-from rlclinic.stats.level import early, late, late_mean
+from rlclinic.stats.level import early, late, late_mean, middle
 from rlclinic.stats.shift import crossing
 
 _BESIDE_IT = re.compile(
@@ -153,3 +153,21 @@ def leading(run: Run) -> Leader | None:
         return None
     name = max(gains, key=lambda one: gains[one])
     return Leader(run.components[name], max(0.0, gains[name]) / whole, "what moved in the reward")
+
+
+def at_floor(run: Run) -> bool:
+    """Whether the present reward lies in the lowest tenth of what an answer can earn; at 0 or below where none is known."""
+    reward = run.get("reward.mean")
+    return reward is not None and len(reward.finite) > 0 and _is_floor(run, now(run, reward.finite.values))
+
+
+def has_earned(run: Run) -> bool:
+    """Whether some quarter of the run earned more than the floor."""
+    reward = run.get("reward.mean")
+    if reward is None or run.short:
+        return False
+    return any(not _is_floor(run, middle(part)) for part in np.array_split(reward.finite.values, 4) if len(part))
+
+
+def _is_floor(run: Run, pay: float) -> bool:
+    return pay <= 0.0 if run.reward_range is None else run.reward_range.share(pay) <= 0.1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from rlclinic import __version__
@@ -20,7 +22,16 @@ from rlclinic.cli import (
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    def invoke(self, context: click.Context) -> object:
+        """Run a command; Ctrl-C leaves as shells count it, since 1 would say that something was found."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="rlclinic")
 def cli() -> None:
     """Diagnose the RL post-training run of a language model from its logs.

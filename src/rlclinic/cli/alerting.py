@@ -33,6 +33,11 @@ def posted(
     return Post(channels, state)
 
 
+def beside(state: Path) -> Path:
+    """The directory beside the file ``state`` that keeps what was not sent; another file has another one."""
+    return state.with_name(f"{state.name}.alerts")
+
+
 @click.group("alerts")
 def alerts() -> None:
     """Where `watch`, `serve` and a monitor tell what they find (docs/live.md)."""

@@ -12,9 +12,12 @@ from rlclinic.cli.options import (
     FORMATS,
     Number,
     answer_options,
+    baseline_option,
+    checkpoint_option,
     columns_of,
     eval_option,
     finite,
+    limits_option,
     names_option,
     report_options,
     run_options,
@@ -34,13 +37,8 @@ CHANGES = ("args", "yaml", "patch")
 @run_options
 @names_option
 @eval_option
-@click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
-@click.option(
-    "--baseline",
-    "baseline_file",
-    type=click.Path(path_type=Path),
-    help="What your healthy runs allow (rlclinic baseline learn); --limits win over it.",
-)
+@limits_option
+@baseline_option
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
 @click.option("--until", type=Number(), metavar="STEP", help="Diagnose the log as it stood at this step.")
 @click.option(
@@ -64,15 +62,7 @@ CHANGES = ("args", "yaml", "patch")
     metavar="X",
     help="Price of a GPU-hour.",
 )
-@click.option(
-    "--checkpoint",
-    "saved",
-    type=click.FloatRange(min=0),
-    multiple=True,
-    callback=finite,
-    metavar="STEP",
-    help="A step with a saved checkpoint; repeatable.",
-)
+@checkpoint_option
 @click.option(
     "--history",
     "records",

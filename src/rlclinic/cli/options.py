@@ -85,6 +85,30 @@ names_option = click.option(
 
 eval_option = click.option("--eval", "eval_key", metavar="KEY", help="Which held-out series is the score.")
 
+limits_option = click.option(
+    "--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit]."
+)
+
+baseline_option = click.option(
+    "--baseline",
+    "baseline_file",
+    type=click.Path(path_type=Path),
+    help="What your healthy runs allow (rlclinic baseline learn); --limits win over it.",
+)
+
+
+def checkpoint_option(command: Any) -> Any:
+    return click.option(
+        "--checkpoint",
+        "saved",
+        type=click.FloatRange(min=0),
+        multiple=True,
+        callback=finite,
+        metavar="STEP",
+        help="A step with a saved checkpoint; repeatable.",
+    )(command)
+
+
 verifier_option = click.option(
     "--verifier",
     metavar="MODULE:FUNCTION",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,12 @@ import click
 from rlclinic.cli.options import (
     alert_options,
     answer_options,
+    baseline_option,
+    checkpoint_option,
     columns_of,
     eval_option,
     finite,
+    limits_option,
     names_option,
     run_options,
     speaking_as,
@@ -22,6 +26,8 @@ from rlclinic.errors import BadRequest
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from rlclinic.live.following import Follower
 
 PORT = 8642
 EVERY = 10.0
@@ -52,17 +58,9 @@ EVERY = 10.0
 @run_options
 @names_option
 @eval_option
-@click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
-@click.option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="What your healthy runs allow.")
-@click.option(
-    "--checkpoint",
-    "saved",
-    type=click.FloatRange(min=0),
-    multiple=True,
-    callback=finite,
-    metavar="STEP",
-    help="A step with a saved checkpoint; repeatable.",
-)
+@limits_option
+@baseline_option
+@checkpoint_option
 @click.option(
     "--state", type=click.Path(path_type=Path, dir_okay=False), help="Keep here what was told. [default: nowhere]"
 )
@@ -101,11 +99,11 @@ def serve(
     if "-" in sources:
         raise BadRequest("a file or a directory that grows", "standard input", hint="rlclinic serve RUN")
     server = _server()
-    from rlclinic.cli.alerting import posted
+    from rlclinic.cli.alerting import beside, posted
+    from rlclinic.cli.watching import alone, apart
     from rlclinic.diagnose import read_limits
     from rlclinic.live.following import Follower
     from rlclinic.live.gate import LOOPBACK, VARIABLE, chosen
-    from rlclinic.report.blocks import plain
 
     token = token if token is not None else os.environ.get(VARIABLE) or None
     wanted = chosen(token, host)
@@ -125,24 +123,29 @@ def serve(
         "answer_columns": columns_of(columns),
     }
     _known(framework, own_names)
-    with speaking_as("serve"):
+    if state is not None:
+        apart(state, [*map(Path, sources), *configs, *answers])
+    with nullcontext() if state is None else alone(state), speaking_as("serve"):
+        place = None if state is None else beside(state)
+        post = posted(alert_addresses, alert_at, on_warning, on_critical, place)
         follower = Follower(sources, options=options, **given)
         listening = server.bound(host, port)
-    place = server.address(host, listening.getsockname()[1], "" if token else wanted)
-    place += " (your token: ?token= once, or Authorization: Bearer)" if token else ""
+        _tell_where(follower, server.address(host, listening.getsockname()[1], "" if token else wanted), bool(token))
+        board = server.Board(follower, tell=post.tell)
+        try:
+            server.run(board, listening, token=wanted, hosts=(*LOOPBACK, host, *more_hosts))
+        finally:
+            post.close(5.0)
+
+
+def _tell_where(follower: Follower, place: str, own_token: bool) -> None:
+    from rlclinic.report.blocks import plain
+
+    place += " (your token: ?token= once, or Authorization: Bearer)" if own_token else ""
     absent = follower.missing()
     if absent:
         click.echo(f"not there yet: {plain(', '.join(absent), 400)}", err=True)
-    click.echo(f"following {plain(', '.join(sources), 400)} at {place}\nstop with Ctrl-C", err=True)
-    post = posted(
-        alert_addresses, alert_at, on_warning, on_critical, None if state is None else state.with_suffix(".alerts")
-    )
-    try:
-        server.run(
-            server.Board(follower, tell=post.tell), listening, token=wanted, hosts=(*LOOPBACK, host, *more_hosts)
-        )
-    finally:
-        post.close(5.0)
+    click.echo(f"following {plain(', '.join(follower.paths), 400)} at {place}\nstop with Ctrl-C", err=True)
 
 
 def _known(framework: str | None, own_names: Path | None) -> None:

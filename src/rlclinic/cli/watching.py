@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +16,12 @@ from rlclinic.cli.options import (
     SEVERITIES,
     alert_options,
     answer_options,
+    baseline_option,
+    checkpoint_option,
     columns_of,
     eval_option,
     finite,
+    limits_option,
     names_option,
     run_options,
     speaking_as,
@@ -26,7 +30,7 @@ from rlclinic.errors import BadRequest
 
 if TYPE_CHECKING:
     from rlclinic.live.following import Follower
-    from rlclinic.live.watching import Tell, Watch
+    from rlclinic.live.watching import JsonLines, Lines, Tell, Watch
 
 EVERY = 10.0
 """Seconds between looks at least (``live.following.EVERY``)."""
@@ -38,17 +42,9 @@ EVERY = 10.0
 @run_options
 @names_option
 @eval_option
-@click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits: [check] or [check.limit].")
-@click.option("--baseline", "baseline_file", type=click.Path(path_type=Path), help="What your healthy runs allow.")
-@click.option(
-    "--checkpoint",
-    "saved",
-    type=click.FloatRange(min=0),
-    multiple=True,
-    callback=finite,
-    metavar="STEP",
-    help="A step with a saved checkpoint; repeatable.",
-)
+@limits_option
+@baseline_option
+@checkpoint_option
 @click.option(
     "--every",
     type=click.FloatRange(min=0, max=86_400),
@@ -123,7 +119,9 @@ def watch(
     if not sources:
         raise BadRequest("a PATH", "none", hint="rlclinic watch LOGFILE")
     if "-" in sources:
-        raise BadRequest("files or a directory that grow", "-", hint="rlclinic diagnose -")
+        from rlclinic.live.parts import TEE
+
+        raise BadRequest("files or a directory that grow", "standard input", hint=TEE)
     from rlclinic.diagnose import read_limits
 
     learning = None
@@ -141,11 +139,11 @@ def watch(
         "answer_columns": columns_of(columns),
     }
     place = default_state(sources) if state is None else state
-    from rlclinic.cli.alerting import posted
+    from rlclinic.cli.alerting import beside, posted
 
     if state is not None:
-        _apart(state, [*map(Path, sources), *configs, *answers])
-    with _alone(place), speaking_as("watch"):
+        apart(state, [*map(Path, sources), *configs, *answers])
+    with alone(place), speaking_as("watch"):
         follower = Follower(
             sources,
             options=options,
@@ -155,7 +153,7 @@ def watch(
             every=every,
             state=place,
         )
-        post = posted(alert_addresses, alert_at, on_warning, on_critical, place.with_suffix(".alerts"))
+        post = posted(alert_addresses, alert_at, on_warning, on_critical, beside(place))
         try:
             _run(follower, post.tell, once, until_done, stop_after, form, lines, verbose)
         finally:
@@ -178,12 +176,14 @@ def _run(
 
     out = JsonLines(sys.stdout) if form == "json" else Lines(sys.stdout)
     aside = Lines(sys.stderr)
-    on_page = form == "terminal" and not lines and not once and sys.stdout is not None and sys.stdout.isatty()
+    on_page = form == "terminal" and not lines and not once and _has_screen()
     say = (lambda _: None) if on_page or not verbose else aside.say if form == "json" else Lines(sys.stdout).say
 
-    watch = Watch(follower, (lambda *_: None) if on_page else out.tell, say, alert)
+    warn = None if on_page or verbose else aside.say
+    watch = Watch(follower, (lambda *_: None) if on_page else out.tell, say, alert, warn)
     if once:
         watch.once()
+        _complain(out)
         return
     with _stoppable():
         try:
@@ -197,7 +197,7 @@ def _run(
             pass
     last = follower.last
     if last is None or out.broken:
-        return
+        return _complain(out)
     if on_page:
         from rlclinic.cli.output import drawing, write_out
         from rlclinic.report import render
@@ -206,6 +206,19 @@ def _run(
     elif form != "json":
         verdict = last.diagnosis.verdict
         out.say(f"watch ends at step {follower.step or 0:g} ({follower.state}): {verdict.severity}: {verdict.says}")
+    _complain(out)
+
+
+def _has_screen() -> bool:
+    """Whether standard output is a terminal that can be drawn upon; that of an editor mostly is none."""
+    dumb = os.environ.get("TERM", "").lower() in ("dumb", "unknown")
+    return sys.stdout is not None and sys.stdout.isatty() and not dumb
+
+
+def _complain(out: JsonLines | Lines) -> None:
+    """Raises BadRequest where events could not be written, unless whoever read them has gone."""
+    if out.why:
+        raise BadRequest("a place to print to", f"standard output: {out.why}", hint="--alert ADDRESS tells elsewhere")
 
 
 def _on_a_page(watch: Watch, until_done: bool, stop_after: float | None) -> None:
@@ -255,7 +268,7 @@ def _stoppable() -> Iterator[None]:
 
 
 @contextmanager
-def _alone(state: Path) -> Iterator[None]:
+def alone(state: Path) -> Iterator[None]:
     """Hold the state for this process; nothing where the system has no such locks or no place for them.
 
     Raises BadRequest while another process watches with the same state: both would tell the same.
@@ -281,12 +294,13 @@ def _alone(state: Path) -> Iterator[None]:
         held.close()
 
 
-def _apart(state: Path, inputs: list[Path]) -> None:
+def apart(state: Path, inputs: list[Path]) -> None:
     """Raises BadRequest for a state that would replace a file of the user's."""
     from rlclinic.live.following import read_state
 
     taken = any(path.exists() and state.exists() and state.samefile(path) for path in inputs)
-    if taken or (state.exists() and state.stat().st_size and read_state(state) is None):
+    strange = state.exists() and (not state.is_file() or (state.stat().st_size and read_state(state) is None))
+    if taken or strange:
         raise BadRequest("a new file for the state, or one that watch made", f"{state}", hint="--state ANOTHER_FILE")
 
 

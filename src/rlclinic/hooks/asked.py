@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import rlclinic
@@ -50,28 +50,10 @@ def monitor(known: Mapping[str, Any], chosen: Mapping[str, Any] | None = None) -
         return None
     try:
         given = {**{name: value for name, value in known.items() if value is not None}, **options(), **(chosen or {})}
-        if given.get("tell") is None and (tell := _tell(given.get("state"))) is not None:
-            given["tell"] = tell
         return rlclinic.Monitor(**given)
     except Exception as broken:
         say(f"no monitoring, training goes on: {type(broken).__name__}: {broken}")
         return None
-
-
-def _tell(state: Any) -> Callable[[Sequence[Any], Any], None] | None:
-    """The alerts that the environment asks for, beside the lines that a Monitor prints without them; None without any."""
-    from rlclinic.live.post import asked
-
-    post = asked(state=None if state is None else os.fspath(state))
-    if post is None:
-        return None
-
-    def tell(events: Sequence[Any], diagnosis: Any) -> None:
-        post.tell(events, diagnosis)
-        for event in events:
-            say(str(event))
-
-    return tell
 
 
 def say(words: str) -> None:

@@ -108,7 +108,9 @@ class Watching:
             return
         hparams = getattr(module, "hparams", None)
         settings = dict(hparams) if isinstance(hparams, Mapping) else None
-        self._monitor = asked.monitor({"knobs": settings, "planned_steps": _planned(trainer), "rank": 0}, self._options)
+        self._monitor = asked.monitor(
+            {"config": settings, "planned_steps": _planned(trainer), "rank": 0}, self._options
+        )
 
     def _batch(self, trainer: Any) -> None:
         if self._monitor is None:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 _FOLDERS = 1_000
 """Most numbered folders or pages beside each other (ours)."""
-_SECRET = r"(?i)(?:^|_)(?:token|key|auth|credentials?)$|secret|passw|api_?key"
+_SECRET = (
+    r"(?i)(?:^|_)(?:token|key|auth|credentials?|bearer|cookies?|pwd|dsn)$"
+    r"|secret|passw|(?:api|access|private)_?key|webhook"
+)
 _TEXT = 300
 """Longest text of a setting that is kept (ours)."""
 _LINE = 600
@@ -208,6 +211,8 @@ class RLClinicCallback:
             _say(f"save_total_limit={args.save_total_limit}: a checkpoint saved by save_at pushes out the oldest one")
 
     def _tell(self, events: Sequence[Event], diagnosis: Diagnosis) -> None:
+        from rlclinic.live.events import lines
+
         self.events += events
         for line in lines(events):
             _say(line)
@@ -221,18 +226,6 @@ class RLClinicCallback:
         from rlclinic.readers.rundir import MONITORED
 
         return _home(args) / MONITORED if self._state is True else Path(self._state)
-
-
-def lines(events: Sequence[Event]) -> list[str]:
-    """The events of one look for the console: each root with its change, what follows from them in one line."""
-    said = [str(event) for event in events if event.kind == "closed" or not event.because_of]
-    rest = [event for event in events if event.kind != "closed" and event.because_of]
-    if rest:
-        causes = dict.fromkeys(cause for event in rest for cause in event.because_of)
-        roots = [cause for cause in causes if cause not in {event.check for event in rest}] or list(causes)
-        named = ", ".join(f"{event.check} ({event.severity})" for event in rest)
-        said.append(f"with it {named}: follows from {', '.join(roots[:3])}")
-    return said
 
 
 def settings(args: Any, state: Any) -> dict[str, Any]:
@@ -257,7 +250,9 @@ def _plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return len(value) <= 100 and all(_plain(one) and not isinstance(one, (list, tuple)) for one in value)
     if isinstance(value, str):
-        return len(value) <= _TEXT and "://" not in value
+        from rlclinic.answers.mask import masked
+
+        return len(value) <= _TEXT and "://" not in value and "<secret>" not in masked(value)
     return isinstance(value, (bool, int, float))
 
 

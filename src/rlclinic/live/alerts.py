@@ -103,9 +103,8 @@ def channel(text: str, *, at: Severity | str = Severity.WARNING, closed: bool = 
     if text.startswith("cmd:"):
         return Channel("command", text[4:], _program(text[4:]), level, kinds)
     scheme = text.partition(":")[0].lower() if _SCHEME.match(text) else ""
-    if not scheme or len(text) > LONGEST_ADDRESS or not text.isascii() or not text.isprintable() or " " in text:
-        found = f"one of {len(text)} characters" if len(text) > LONGEST_ADDRESS else _hidden(text)
-        raise BadRequest("an address for alerts", found, FORMS)
+    if (wrong := _unlike(text)) or not scheme:
+        raise BadRequest("an address for alerts", wrong or "none", FORMS)
     *words, last = scheme.split("+")
     if last in ("http", "https") and {*words} <= {"slack", "discord", "json", "insecure"}:
         way, address, host = _web(text[len(scheme) :], words, last)
@@ -147,10 +146,21 @@ def _level(name: str) -> Severity:
     return Severity[name.upper()]
 
 
-def _hidden(text: str) -> str:
-    """An address that is none, as far as it can be shown: what can only be its scheme."""
-    scheme = re.match(r"[a-z+]{2,20}(?=:)", text)
-    return f"{scheme[0]}:..." if scheme is not None else "none"
+def _unlike(text: str) -> str:
+    """Why ``text`` cannot be an address, with no more of it than what can only be its scheme; empty where it can."""
+    scheme = re.match(r"[a-z+]{2,20}(?=:)", text) or re.match("https?(?=:)", text.lower())
+    shown = f"{scheme[0]}:..." if scheme is not None else "one"
+    if not text:
+        return "none"
+    if len(text) > LONGEST_ADDRESS:
+        return f"one of {len(text)} characters"
+    if any(map(str.isspace, text)):
+        return f"{shown} with a blank in it; a command begins with cmd:"
+    if not text.isascii() or not text.isprintable():
+        return f"{shown} with signs that no address has"
+    if "://" not in text and not re.match("https?:", text.lower()):
+        return f"{shown} without a scheme://" if scheme is None else f"{shown} without //"
+    return ""
 
 
 def trial() -> Message:
@@ -254,6 +264,7 @@ def _apprised(text: str, scheme: str) -> str:
         raise BadRequest(
             "Slack, Discord, an https address or a command, or apprise for mail and other services",
             f"{shown}, and apprise is not installed",
+            FORMS,
             hint="pip install 'rlclinic[alerts]'",
         )
     with _apprise([]) as apprise:
@@ -389,13 +400,12 @@ def _masked(words: str, address: str) -> str:
 def _wait(header: str, words: str) -> float:
     """Seconds that a busy server asks for: the header ``Retry-After``, or Discord's own number in its answer."""
     try:
-        return max(float(header), 0.0)
+        return max(0.0, float(header))  # in this order NaN is no wait
     except ValueError:
         pass
     try:
-        told = json.loads(words)
-        return max(float(told["retry_after"]), 0.0)
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return max(0.0, float(json.loads(words)["retry_after"]))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return 0.0
 
 

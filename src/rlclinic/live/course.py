@@ -73,7 +73,8 @@ class Course:
     @property
     def open(self) -> dict[str, Severity]:
         """The findings that were told and not closed, with the severity of the last look that saw them."""
-        return {name: Severity(one.now) for name, one in self._standing.items() if one.told}
+        standing = list(self._standing.items())  # another thread may be at a look
+        return {name: Severity(one.now) for name, one in standing if one.told}
 
     @property
     def waiting(self) -> bool:

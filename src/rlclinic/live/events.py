@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from rlclinic.checks import BY_NAME
 from rlclinic.model import Diagnosis, Finding, Maturity, Onset, Severity
 from rlclinic.report.blocks import KEY, TEXT, plain
+from rlclinic.report.findings import changes, root_of
 
 Kind: TypeAlias = Literal["opened", "worsened", "closed"]
 
@@ -35,10 +37,13 @@ class Event:
     because_of: tuple[str, ...] = ()
     """Checks that stand behind it in the same diagnosis; empty for a root."""
     change: str = ""
-    """The first change to make, in the framework's own spelling; empty where none is known."""
+    """The first change to make, in the framework's own spelling; empty where none is known. Of what follows from something
+    else, the change that mends its root."""
     go_on: str = ""
-    """From where to go on, in words; empty where nothing has to be undone."""
+    """From where to go on, in words, after that change; empty where nothing has to be undone."""
     run: str = ""
+    root: str = ""
+    """The check at the far end of ``because_of``; empty for a root. It may not have been told yet."""
 
     def __post_init__(self) -> None:
         for name, most in (
@@ -48,6 +53,7 @@ class Event:
             ("says", TEXT),
             ("change", TEXT),
             ("go_on", TEXT),
+            ("root", KEY),
         ):
             object.__setattr__(self, name, plain(getattr(self, name), most))
 
@@ -69,10 +75,11 @@ class Event:
         head = (
             f"{_WORD[self.kind]}{self.check} ({self.severity}{trial}) at step {_number(self.step)}{since}: {self.says}"
         )
-        cause = f" Behind it: {', '.join(self.because_of[:3])}." if self.because_of else ""
-        change = f" Change: {self.change}." if self.change and not self.because_of else ""
-        back = f" {self.go_on[:1].upper()}{self.go_on[1:]}." if self.go_on and not self.because_of else ""
-        return plain(f"{head.rstrip('.')}.{cause}{change}{back}", LINE)
+        cause = f" Behind it: {self.root or ', '.join(self.because_of[:3])}." if self.because_of else ""
+        change = f" Change: {self.change}." if self.change else ""
+        back = f" {self.go_on[:1].upper()}{self.go_on[1:]}." if self.go_on else ""
+        done = plain(f"{cause}{change}{back}", LINE // 2)  # a long sentence must not push out what is to be done
+        return f"{plain(head, LINE - len(done) - 2).rstrip('.')}.{' ' * bool(done)}{done}"
 
     def as_json(self) -> dict[str, Any]:
         """The event as plain JSON: a number that JSON does not know becomes null."""
@@ -93,14 +100,17 @@ class Event:
             "because_of": list(self.because_of),
             "change": self.change,
             "go_on": self.go_on,
+            "root": self.root,
         }
 
 
 def of_finding(kind: Kind, finding: Finding, diagnosis: Diagnosis, step: float) -> Event:
     """The event that ``finding`` makes of kind ``kind`` at ``step``."""
     assert finding.severity is not None
-    first = next((p for p in finding.prescriptions if p.applies), None)
-    writes = "" if first is None else " ".join(change.writes for change in first.changes) or first.says
+    root = root_of(finding, diagnosis)
+    mended = finding if root is None else root
+    first = next(iter(changes(mended)), None)
+    writes = "" if first is None else " ".join(one.writes for one in first.changes if one.writes) or first.says
     return Event(
         kind=kind,
         check=finding.check,
@@ -111,9 +121,24 @@ def of_finding(kind: Kind, finding: Finding, diagnosis: Diagnosis, step: float) 
         onset=finding.onset,
         because_of=finding.because_of,
         change=writes,
-        go_on="" if finding.rollback is None else finding.rollback.says,
+        go_on="" if mended.rollback is None else mended.rollback.says,
         run=diagnosis.run.name,
+        root="" if root is None else root.check,
     )
+
+
+def lines(events: Sequence[Event]) -> list[str]:
+    """The events of one look for a console: each root with its change, what follows from them in one line. What is told
+    before its root says itself what is behind it and what mends that."""
+    loud = {event.check for event in events if event.kind != "closed"}
+    rest = [event for event in events if event.check in loud and loud & {event.root, *event.because_of}]
+    said = [str(event) for event in events if event not in rest]
+    if rest:
+        causes = dict.fromkeys(cause for event in rest for cause in ({event.root} & loud or event.because_of))
+        roots = [cause for cause in causes if cause not in {event.check for event in rest}] or list(causes)
+        named = ", ".join(f"{event.check} ({event.severity})" for event in rest)
+        said.append(f"with it {named}: follows from {', '.join(roots[:3])}")
+    return said
 
 
 def _known(number: float) -> float | None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +15,7 @@ from rlclinic.baseline import Learning, judged
 from rlclinic.checks import BY_NAME
 from rlclinic.checks.premature_stop import over
 from rlclinic.diagnose import diagnose
-from rlclinic.errors import CannotRead, RlclinicError, UnknownName
+from rlclinic.errors import BadRequest, CannotRead, RlclinicError, UnknownName
 from rlclinic.live import keeping, rotated
 from rlclinic.live.course import FIRST, Course, gap
 from rlclinic.live.events import Event, of_finding
@@ -62,7 +63,8 @@ class Follower:
 
     ``poll()`` may be called often: it looks only when something was written, ``every`` seconds apart or more and never more
     than ``SHARE`` of the time, and never raises. ``look()`` reads and diagnoses everything at once. With ``state``, a file,
-    what was told survives the process. ``clock`` gives seconds of the epoch. Prints nothing; for one thread at a time.
+    what was told survives the process. ``clock`` gives seconds of the epoch, ``steady`` those of a clock that
+    nobody sets and that stands while the machine sleeps. Prints nothing; for one thread at a time.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Follower:
         every: float = EVERY,
         state: Path | None = None,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None,
     ) -> None:
         if not paths:
             raise CannotRead("a log or a directory to watch", "none", hint="rlclinic watch LOGFILE")
@@ -83,7 +86,15 @@ class Follower:
         self._source = Source(self.paths, options or {})
         self._limits, self._baseline, self._checkpoints = limits, baseline, tuple(checkpoints)
         self._clock, self._every = clock, every
-        self._not_before = self._asking = 0.0
+        self._steady = steady if steady is not None else time.monotonic if clock is time.time else clock
+        self._at: tuple[float, float] | None = None
+        """Both clocks when it was last asked for a look."""
+        self._awake = -inf
+        """When the machine last woke up, or its clock was set: silence before that says nothing."""
+        self._looked = -inf
+        """When the last look was over."""
+        self._pause = self._asking = 0.0
+        """Seconds for which none is taken after it, and that a question whether something was written takes."""
         self.problem = ""
         """Why the last look could not be taken; what was known before stays. Empty when it could."""
         self.asks: RlclinicError | None = None
@@ -140,6 +151,11 @@ class Follower:
         """Seconds since the newest row was written; None where that is not known."""
         return None if self.pace.last is None else max(0.0, self._clock() - self.pace.last)
 
+    def quiet(self) -> float | None:
+        """Seconds of ``age`` in which rows could have come: not those that the machine slept, or that a clock was set on."""
+        age = self.age()
+        return None if age is None else min(age, max(0.0, self._clock() - self._awake))
+
     @property
     def open(self) -> Mapping[str, Severity]:
         """The findings that were told and not closed, with the severity that was told."""
@@ -175,8 +191,11 @@ class Follower:
 
     def poll(self) -> Look | None:
         """A look if one is due, a silent log to be told, or None. Never raises: ``problem`` says why a look failed."""
-        now = self._clock()
-        if 0 <= self._not_before - now <= 86_400.0 * 366 or not self.changed():  # a clock set back must not stop us
+        now, steady = self._clock(), self._steady()
+        if self._at is not None and abs(now - self._at[0] - (steady - self._at[1])) > GRACE:
+            self._awake = now
+        self._at = now, steady
+        if 0.0 <= now - self._looked < self._pause or not self.changed():  # a clock set back must not stop us
             if (silent := self.stalled()) is not None and self.last is not None:
                 return replace(self.last, events=(silent,), said=(), left=())
             return None
@@ -191,7 +210,7 @@ class Follower:
             self.problem = words[:600]
             self._mark = None  # a permission that comes back changes no file
         least = max(self._every, AFAR) if any(map(is_address, self.paths)) else self._every
-        self._not_before = self._clock() + max(least, self.cost * (1.0 / SHARE - 1.0))
+        self._looked, self._pause = self._clock(), max(least, self.cost * (1.0 / SHARE - 1.0))
         return found
 
     def look(self, *, final: bool = False) -> Look:
@@ -256,7 +275,7 @@ class Follower:
         if self._stalled or self.last is None or age is None:
             return None
         error = self.last.run.ending
-        if (self._ended and not error) or age < (GRACE if error else self.pace.patience()):
+        if (self._ended and not error) or (self.quiet() or 0.0) < (GRACE if error else self.pace.patience()):
             return None
         formats = {one.format for one in self.last.run.sources if one.role == "metrics"}
         if formats == {"trainer_state"} and self.pace.interval() is None:
@@ -385,7 +404,7 @@ class Follower:
             mute = set(map(str, kept["mute"]))
             size, seen = int(kept["size"]), int(kept["rows"])
             after, stalled, ended = int(kept["next"]), bool(kept["stalled"]), str(kept["ended"])
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             return
         self.course, self._begin, self.pace, self._left = course, begin, pace, untold
         self._next, self._stalled, self._ended, self._mute = after, stalled, ended, mute
@@ -396,9 +415,14 @@ class Follower:
 
 
 def default_state(paths: Sequence[str | Path]) -> Path:
-    """Where the state of watching ``paths`` is kept where nothing else is asked for: in the user's own directory."""
+    """Where the state of watching ``paths`` is kept where nothing else is asked for: in the user's own directory. Raises
+    BadRequest for a user who has none."""
     around = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(around) if os.path.isabs(around) else Path("~/.local/state").expanduser()
+    try:
+        home = Path(around) if os.path.isabs(around) else Path("~/.local/state").expanduser()
+    except RuntimeError:  # neither HOME nor an entry for this user, as in some containers
+        found = "no home directory, where it would be kept"
+        raise BadRequest("a file for what was told", found, hint="--state FILE") from None
     names = [str(path) if is_address(str(path)) else os.path.abspath(path) for path in paths]
     digest = hashlib.sha256("\0".join(sorted(names)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return home / "rlclinic" / f"watch-{digest}.json"
@@ -429,6 +453,7 @@ def _event(told: Mapping[str, Any]) -> Event:
         change=str(told["change"]),
         go_on=str(told["go_on"]),
         run=str(told["run"]),
+        root=str(told.get("root", "")),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlclinic.errors import BadRequest
-from rlclinic.live.handed import Plain, plain_row, plain_settings, plain_step
+from rlclinic.live.handed import EASY, Plain, plain_row, plain_settings, plain_step
 from rlclinic.model import Checkpoint, Run, Warn
 from rlclinic.names.own import read_names
 from rlclinic.readers import Saved, read_rows
@@ -74,7 +74,7 @@ class Growing:
         most: int = MOST,
     ) -> None:
         self.config = plain_settings(config or {})
-        self._framework, self._knobs, self._name, self._most = framework, plain_settings(knobs or {}), name, most
+        self._framework, self.knobs, self._name, self._most = framework, plain_settings(knobs or {}), name, most
         planned = plain_step(planned_steps)
         self._planned = int(planned) if planned is not None and planned >= 1 else None
         self._eval_key, self._nonfinite = eval_key, nonfinite
@@ -150,6 +150,8 @@ class Growing:
             keys = tuple(metrics)
             kind = self._quick.get(keys)
             if kind is None or (told is not None and kind.stepped):
+                return None
+            if not EASY.issuperset(map(type, metrics.values())):
                 return None
             return dict(zip(keys, array("d", metrics.values()), strict=True)), kind
         except Exception:
@@ -265,7 +267,7 @@ class Growing:
         return read_rows(
             log,
             framework=self._framework,
-            knobs=self._knobs,
+            knobs=self.knobs,
             config=self.config,
             names_of=self._own,
             eval_key=eval_key,

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from rlclinic.readers.rows import DEPTH, KEY_COUNT
 from rlclinic.readers.tokens import KEY_LENGTH
 
 Plain: TypeAlias = dict[str, float | int | bool | str | None]
 
+EASY = frozenset({float, int, bool, np.float64, np.float32, np.float16, np.int64, np.int32})
+"""Types that become a number without a word; of others some warn on the console when they do (tensors with a gradient)."""
 WORD = 200
 """Most characters of a text that are kept (ours: a number has at most some thirty, and other texts are not read)."""
 FARTHEST = 2.0**53
@@ -73,6 +77,10 @@ def plain_number(value: object) -> float | None:
     try:
         if isinstance(value, (str, bytes, bytearray, complex)):
             return None
+        if isinstance(value, np.ma.MaskedArray) and np.all(value.mask):  # missing, not NaN
+            return None
+        detach = getattr(value, "detach", None)
+        value = detach() if callable(detach) else value
         item = getattr(value, "item", None)
         found = item() if callable(item) else value
         if isinstance(found, (str, bytes, bytearray, complex, Mapping)):

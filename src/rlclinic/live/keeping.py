@@ -179,6 +179,8 @@ class Keeper:
         self._rows, self._course = folder / ROWS, folder / COURSE
         self._lock: _Lock | None = None
         self._handle = -1
+        self._let_go: tuple[int, int] | None = None
+        """Device and inode of the rows, once the directory was let go of."""
         self._size = 0
         self._waiting: list[bytes] = []
         self._latest: Mapping[str, Any] | None = None
@@ -222,7 +224,7 @@ class Keeper:
                 )
                 forget()
             self._append_to()
-        except OSError as broken:
+        except (OSError, ValueError) as broken:
             self.give_up(f"no state is kept in {self._folder}: {reason(broken)}")
         finally:
             self.opened.set()
@@ -306,6 +308,8 @@ class Keeper:
 
     def _replace(self, lines: bytes) -> None:
         """At no moment is there no whole file of rows."""
+        if self._let_go is not None:
+            self._take_again(self._let_go)
         if not self.on or self._handle < 0:
             return
         self._waiting, draft = [], self._rows.with_name(f".{ROWS}.{secrets.token_hex(6)}.tmp")
@@ -336,6 +340,8 @@ class Keeper:
 
     def _write(self, line: bytes, state: Mapping[str, Any] | None = None) -> None:
         """Write what waits and ``line``, then the course; what cannot be written waits."""
+        if line and self._let_go is not None:
+            self._take_again(self._let_go)
         if not self.on or self._handle < 0:
             return
         if line:
@@ -381,7 +387,29 @@ class Keeper:
     def _close_all(self) -> None:
         self._not_before = 0.0
         self._write(b"")
+        if self.on and (self._waiting or self._latest is not None):
+            self._say("lost", f"the end of the run is not in the state in {self._folder}, which could not be written")
+        if self._handle >= 0:
+            found = os.fstat(self._handle)
+            self._let_go = found.st_dev, found.st_ino
         self._close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _take_again(self, rows: tuple[int, int]) -> None:
+        """Go on after ``close``, where nobody has written since."""
+        self._let_go = None
+        try:
+            self._lock = _Lock.of(self._folder, 0.0)
+            found = os.stat(self._rows, follow_symlinks=False)
+            same = (found.st_dev, found.st_ino) == rows and found.st_size == self._size
+            if self._lock is not None and same:
+                self._append_to()
+                return
+            self.give_up(f"another monitor keeps its state in {self._folder}; rows after the end are not kept")
+        except OSError as broken:
+            self.give_up(f"no state is kept in {self._folder} any more: {reason(broken)}")
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -9,10 +9,10 @@ from math import nan
 from typing import Any, cast, get_args
 
 from rlclinic.live.events import Event, Kind
-from rlclinic.model import Diagnosis, Onset, Severity
+from rlclinic.model import Diagnosis, Finding, Onset, Severity
 from rlclinic.report.blocks import KEY, plain, step
 from rlclinic.report.ci.words import SAYS, lines
-from rlclinic.report.findings import since
+from rlclinic.report.findings import TIERS, causes_of, costs, root_of, since
 
 SCHEMA = "rlclinic.alert/1"
 TITLE = 240
@@ -39,6 +39,10 @@ class Item:
     """A closed finding of which this channel had not heard that it was open."""
     born: float = 0.0
     """Seconds since 1970 when it was said."""
+    causes: tuple[str, ...] = ()
+    """All checks behind it, also those by way of others."""
+    sure: str = ""
+    """How sure the finding is, in the words of the report."""
 
     @property
     def id(self) -> str:
@@ -95,10 +99,29 @@ def item_of(event: Event, diagnosis: Diagnosis | None, now: float) -> Item:
         )
         return Item(event, told, verdict=verdict, born=now)
     told = tuple(lines(diagnosis, replace(found, onset=None)))
-    began = "" if found.onset is None else f"since {since(diagnosis.run, found.onset)}"
-    if began.startswith("since seen"):  # of an excerpt
-        began = began.removeprefix("since ")
-    return Item(event, told, began, verdict, born=now)
+    causes = tuple(plain(one.check, KEY) for one in causes_of(found, diagnosis))
+    root = root_of(found, diagnosis)
+    if root is not None:
+        told = (told[0], *_of_root(root, diagnosis))
+    elif found.cost is not None:
+        told = (*told, f"Cost so far: {costs(found)[0]}")
+    return Item(event, told, _began(found, diagnosis), verdict, born=now, causes=causes[:LINES], sure=TIERS[found.tier])
+
+
+def _of_root(root: Finding, diagnosis: Diagnosis) -> list[str]:
+    """What is behind something that follows from ``root``, and what mends both. The root may wait to be told, and whoever
+    reads this must not set about the consequence meanwhile."""
+    began = _began(root, diagnosis)
+    name = f"{root.check}, preview" if root.status == "preview" else root.check
+    title = plain(root.title or root.check).rstrip(". ")
+    done = lines(diagnosis, replace(root, onset=None, because_of=()))[1:]
+    return [f"Behind it, as it looks now: {title}{f', {began}' if began else ''} ({name})", *done]
+
+
+def _began(finding: Finding, diagnosis: Diagnosis) -> str:
+    """Since when, in words."""
+    said = "" if finding.onset is None else f"since {since(diagnosis.run, finding.onset)}"
+    return said.removeprefix("since ") if said.startswith("since seen") else said  # "seen from" of an excerpt
 
 
 def _bounded(event: Event) -> Event:
@@ -128,22 +151,23 @@ def message(items: Sequence[Item]) -> Message:
     loud = [item for item in items if item.event.kind != "closed"]
     gone = [item for item in items if item.event.kind == "closed"]
     open_now = {item.event.check for item in loud}
-    loud.sort(key=lambda item: (bool(open_now & {*item.event.because_of}), -item.event.severity))
+    loud.sort(key=lambda item: (bool(open_now & _causes(item)), -item.event.severity))
     told: list[str] = []
     if not loud:
         first, rest = gone[0], gone[1:]
-        title = f"{_gone(first)} in {_run(first)}: {_title(first)}"
+        title = f"{_gone(first)} in {_run(first)} (was {first.event.severity.label}): {_title(first)}"
         told += [plain(first.event.says, SAYS)]
         return Message(plain(title, TITLE), tuple([*told, *_closed(rest)][:LINES]), None, tuple(items))
     lead, others = loud[0], loud[1:]
     behind = _behind(lead, others)
     of_it = [lead, *behind]
     worst = _worst(of_it)
-    worse = " got worse:" if lead.event.kind == "worsened" else ":"
+    before = " (was warning)" if lead.event.kind == "worsened" else ""  # of what may only have become sure
     trial = " (preview)" if all(item.event.status == "preview" for item in of_it) else ""
-    title = (
-        f"{worst.label.upper()}{trial} in {_run(lead)}{worse} {_title(lead)}{f', {lead.since}' if lead.since else ''}"
-    )
+    # A first line is often all that is seen of a message: one more consequence of what was told must be known by it.
+    after = f" (follows from {lead.event.root})" if lead.event.root else ""
+    began = f", {lead.since}" if lead.since else ""
+    title = f"{worst.label.upper()}{trial}{before} in {_run(lead)}{after}: {_title(lead)}{began}"
     told += [plain(line, SAYS) for line in lead.told[:ALSO]]
     if behind:
         named = [f"{item.event.check} ({item.event.severity.label})" for item in behind]
@@ -155,8 +179,8 @@ def message(items: Sequence[Item]) -> Message:
     if len(besides) > ALSO:
         told.append(f"And {len(besides) - ALSO} more.")
     told += _closed(gone)
-    name = f"{lead.event.check} (preview)" if lead.event.status == "preview" else lead.event.check
-    told.append(f"{name}, told at step {step(lead.event.step)}")
+    marks = ", ".join([*([lead.sure] if lead.sure else []), *(["preview"] if lead.event.status == "preview" else [])])
+    told.append(f"{lead.event.check}{f' ({marks})' if marks else ''}, told at step {step(lead.event.step)}")
     return Message(plain(title, TITLE), tuple(told[:LINES]), _worst(loud), tuple(items))
 
 
@@ -171,8 +195,12 @@ def _behind(lead: Item, others: Sequence[Item]) -> list[Item]:
     causes, before = {lead.event.check}, 0
     while len(causes) > before:
         before = len(causes)
-        causes |= {item.event.check for item in others if causes & {*item.event.because_of}}
+        causes |= {item.event.check for item in others if causes & _causes(item)}
     return [item for item in others if item.event.check in causes]
+
+
+def _causes(item: Item) -> set[str]:
+    return {*item.event.because_of, *item.causes}
 
 
 def _run(item: Item) -> str:
@@ -229,6 +257,8 @@ def kept(item: Item) -> dict[str, Any]:
         "covers": list(item.covers),
         "unsaid": item.unsaid,
         "born": item.born,
+        "causes": list(item.causes),
+        "sure": item.sure,
     }
 
 
@@ -249,6 +279,7 @@ def taken(held: Mapping[str, Any]) -> Item:
         change=str(form["change"]),
         go_on=str(form["go_on"]),
         run=str(form["run"]),
+        root=str(form.get("root", "")),
     )
     severity, says = (plain(one, SAYS) for one in held["verdict"])
     return Item(
@@ -259,6 +290,8 @@ def taken(held: Mapping[str, Any]) -> Item:
         tuple(plain(one, KEY) for one in held["covers"][:LINES]),
         bool(held["unsaid"]),
         float(held["born"]),
+        tuple(plain(one, KEY) for one in held.get("causes", ())[:LINES]),
+        plain(held.get("sure", ""), KEY),
     )
 
 

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from rlclinic import names
 from rlclinic.baseline import judged, read_baseline
-from rlclinic.diagnose import diagnose, resolve
-from rlclinic.errors import BadRequest
+from rlclinic.diagnose import diagnose
+from rlclinic.errors import nearest
+from rlclinic.live import options
 from rlclinic.live.answered import Answered
 from rlclinic.live.course import FIRST, Broken, Course, gap
-from rlclinic.live.events import Event
+from rlclinic.live.events import Event, lines
 from rlclinic.live.growing import Growing
+from rlclinic.live.handed import plain_row, plain_step
 from rlclinic.live.keeping import Keeper, Worker, complain, reason, taken_apart
+from rlclinic.live.post import asked
 from rlclinic.model import Diagnosis, Run, Severity
+from rlclinic.readers.axis import STEP_KEYS
 from rlclinic.readers.rows import Nonfinite
 from rlclinic.report.blocks import KEY, plain
 
-SWITCH = "RLCLINIC"
-"""The environment variable that turns every monitor off with ``0``."""
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-"""Where launchers tell a process its place among all of them; the first that is set counts."""
-SHARE = 0.02
-"""Most of the time between looks that a look may cost (ours)."""
+SHARE, FREE = 0.02, 10.0
+"""Most of a run's time that looks may cost, and the seconds that they may cost in any case, so that a training of minutes
+is looked at as closely as one of days (ours)."""
 FAILURES = 5
 """Looks in a row that may fail before the monitor gives up (ours)."""
 HUNG = 5.0
@@ -38,9 +43,10 @@ HUNG = 5.0
 FLUSH = 5.0
 """Most seconds that the end waits for the disk, and for alerts on their way (ours)."""
 INBOX = 1_000
-"""Most rows that wait while a look is made (ours)."""
+"""Most rows that wait while a look is made; more wait for it, at most ``HUNG`` seconds (ours)."""
 SAID = 400
 """Longest complaint."""
+T = TypeVar("T")
 
 
 class Monitor:
@@ -56,12 +62,13 @@ class Monitor:
     taken up again goes on and is told nothing twice; with ``fresh`` what lies there is of another run and gets other names.
 
     ``tell`` is called with the events of a look and its diagnosis, in the thread of the training; without it each event is
-    a line on standard error. ``stop_at`` and ``save_at`` are severities (``"warning"``, ``"critical"``) from which
-    ``should_stop`` and ``should_save`` become true, off by default; checks in preview count for neither. Whoever acts on
-    them sets them back.
+    a line on standard error, and goes to the addresses of ``RLCLINIC_ALERT`` where it is set. ``stop_at`` and ``save_at``
+    are severities (``"warning"``, ``"critical"``) from which ``should_stop`` and ``should_save`` become true, off by
+    default; checks in preview count for neither. Whoever acts on them sets them back.
 
-    Only the process of rank 0 does anything (``rank``, or what the launcher says in the environment), and none does with
-    ``RLCLINIC=0``. A look may take ``share`` of the time since the one before; None is without bound.
+    Only the process of rank 0 does anything (``rank``, or what the launcher says in the environment; -1 is 0), and none
+    does with ``RLCLINIC=0``. Looks are made in the thread that logs, and may take ten seconds and ``share`` of the time so
+    far; None is without bound. A program that ends without ``finish`` gets the last look as it ends.
 
     Raises BadRequest, UnknownName, CannotRead and BadTable for what is asked wrongly here; nothing later ever raises.
     """
@@ -78,9 +85,9 @@ class Monitor:
         names: str | Path | None = None,
         nonfinite: Nonfinite = "kept",
         limits: Mapping[str, Mapping[str, Any]] | None = None,
-        only: Iterable[str] | None = None,
+        only: Iterable[str] | str | None = None,
         baseline: str | Path | None = None,
-        rollouts: Sequence[str | Path] | str | Path = (),
+        rollouts: Sequence[str | Path] | str | Path | None = None,
         state: str | Path | None = None,
         fresh: bool = False,
         stop_at: str | None = None,
@@ -92,14 +99,15 @@ class Monitor:
         self.should_stop = self.should_save = False
         self.diagnosis: Diagnosis | None = None
         """That of the last look."""
-        self._levels = {"stop": _level("stop_at", stop_at), "save": _level("save_at", save_at)}
+        self._levels = {"stop": options.level("stop_at", stop_at), "save": options.level("save_at", save_at)}
         self._name = plain(name, KEY)
-        self.enabled = os.environ.get(SWITCH, "") != "0" and (_rank() if rank is None else rank) == 0
+        self.enabled = not options.off() and (options.told_rank() if rank is None else options.rank(rank)) <= 0
         """False for good in other processes than the first, with ``RLCLINIC=0``, and after looks kept failing."""
         if not self.enabled:
             return
-        self._only = None if only is None else tuple(only)
-        _check(framework, limits, self._only, share, tell)
+        self._only = None if only is None else (only,) if isinstance(only, str) else tuple(only)
+        options.check(framework, limits, self._only, share, tell)
+        options.check_kinds(knobs, config, eval_key, nonfinite, planned_steps)
         self._limits = {check: dict(rows) for check, rows in (limits or {}).items()}
         self._learning = None if baseline is None else read_baseline(Path(baseline))
         self._growing = Growing(
@@ -112,13 +120,14 @@ class Monitor:
             names=names,
             nonfinite=nonfinite,
         )
-        self._tell, self._share = tell, share
+        self._tell, self._share, self._spent, self._started = tell, share, 0.0, time.monotonic()
+        self._post = asked(state=state) if tell is None else None
         self._process, self._lock, self._voice = os.getpid(), threading.RLock(), _Voice()
-        self._busy, self._inbox = False, list[tuple[Any, Any]]()
-        self._course, self._next, self._not_before, self._failed = Course(), FIRST, 0.0, 0
+        self._busy, self._inbox = False, deque[tuple[Any, Any]]()
+        self._course, self._next, self._failed = Course(), FIRST, 0
         self._finished, self._unconfirmed, self._restored, self._broken = -1, False, False, Broken()
         self._keeper: Keeper | None = None
-        paths = [rollouts] if isinstance(rollouts, (str, Path)) else list(rollouts)
+        paths = [rollouts] if isinstance(rollouts, (str, Path)) else list(rollouts or ())
         try:
             worker = Worker(self._voice.say)
             self._worker: Worker | None = worker
@@ -131,6 +140,7 @@ class Monitor:
         if state is not None:
             self._open(Path(state), fresh)
         weakref.finalize(self, _let_go, worker, self._keeper).atexit = False
+        atexit.register(_at_exit, weakref.ref(self))
         probe, only = self._growing.fresh(), self._only
         worker.put(lambda: _warm(probe, only))
 
@@ -142,16 +152,20 @@ class Monitor:
         if not self._on():
             return []
         try:
-            with self._lock:
-                if self._busy:  # called by ``tell`` or by a signal
-                    if len(self._inbox) < INBOX:
-                        self._inbox.append((metrics, step))
-                    return []
-                self._busy = True
+            events: list[Event] = []
+            full = len(self._inbox) >= INBOX
+            if not self._lock.acquire(full, HUNG if full else -1):  # another thread looks, or tells what it saw
+                self._put_aside(metrics, step)
+            else:
                 try:
-                    return self._logged(metrics, step)
+                    if self._busy:  # called by ``tell`` or by a signal
+                        self._put_aside(metrics, step)
+                    else:
+                        events = self._alone(lambda: self._logged(metrics, step))
                 finally:
-                    self._busy = False
+                    self._lock.release()
+            self._sweep()
+            return events
         except Exception as broken:
             self._voice.say("log", f"a row could not be taken: {reason(broken)}")
             return []
@@ -164,8 +178,10 @@ class Monitor:
         if not self._on():
             return []
         try:
-            with self._lock:
-                return self._end()
+            with self._lock, np.errstate(all="ignore"):
+                events = self._end()
+            self._sweep()
+            return events
         except Exception as broken:
             self._voice.say("finish", f"the last look failed: {reason(broken)}")
             return []
@@ -189,7 +205,7 @@ class Monitor:
         if not self._on():
             return
         try:
-            with self._lock:
+            with self._lock, np.errstate(all="ignore"):
                 growing = self._growing.fresh()
                 for step, path in self._growing.checkpoints.items():
                     growing.saved(step, path)
@@ -211,8 +227,11 @@ class Monitor:
         if not self._on():
             return None
         try:
-            with self._lock:
-                return self._judge(self._growing.run(self._answers.saved)) if self._growing.rows else None
+            self._sweep()
+            with self._lock, np.errstate(all="ignore"):
+                found = self._judge(self._growing.run(self._answers.saved)) if self._growing.rows else None
+            self._sweep()
+            return found
         except Exception as broken:
             self._voice.say("report", f"no report: {reason(broken)}")
             return None
@@ -249,23 +268,60 @@ class Monitor:
         """Whether this is the process to monitor in: not a child that it has forked."""
         return self.enabled and os.getpid() == self._process
 
-    def _logged(self, metrics: Mapping[Any, Any], step: object) -> list[Event]:
-        at_once = False
+    def _put_aside(self, metrics: Mapping[Any, Any], step: object) -> None:
+        """Keep a row, as it is now, for whoever is at it."""
+        if len(self._inbox) >= INBOX:
+            self._voice.say("inbox", f"more than {INBOX} rows came during a look; those after them are left out")
+            return
+        told = None if step is None else plain_step(step)
+        self._inbox.append((plain_row(metrics, () if told is None else STEP_KEYS), told))
+
+    def _alone(self, do: Callable[[], T]) -> T:
+        self._busy = True
         try:
-            at_once = self._take(metrics, step)
+            return do()
+        finally:
+            self._busy = False
+
+    def _sweep(self) -> None:
+        """Take what was put aside just after whoever was at it had looked for such rows."""
+        while self._inbox and self._lock.acquire(blocking=False):
+            try:
+                if self._busy:
+                    return
+                if self._alone(self._empty_inbox):
+                    self._next = 0
+            finally:
+                self._lock.release()
+
+    def _logged(self, metrics: Mapping[Any, Any], step: object) -> list[Event]:
+        at_once = self._empty_inbox()
+        try:
+            at_once |= self._take(metrics, step)
         except Exception as broken:
             self._voice.say("row", f"a row could not be read and is left out: {reason(broken)}")
         events: list[Event] = []
-        if at_once or (self._growing.rows >= self._next and time.monotonic() >= self._not_before):
+        if at_once or (self._growing.rows >= self._next and self._affordable()):
             try:
-                events = self._look()
+                with np.errstate(all="ignore"):  # a training may have made numpy raise
+                    events = self._look()
                 self._failed = 0
             except Exception as broken:
                 self._fail(broken)
+        if self._empty_inbox():
+            self._next = 0
+        return events
+
+    def _affordable(self) -> bool:
+        return self._share is None or self._spent <= FREE + self._share * (time.monotonic() - self._started)
+
+    def _empty_inbox(self) -> bool:
+        """Take what was put aside; whether a look at it should not wait."""
+        at_once = False
         while self._inbox:
             with suppress(Exception):
-                self._take(*self._inbox.pop(0))
-        return events
+                at_once |= self._take(*self._inbox.popleft())
+        return at_once
 
     def _take(self, metrics: Mapping[Any, Any], step: object) -> bool:
         """Add a row; whether a value in it is not finite for the first time, so that a look should not wait."""
@@ -299,11 +355,11 @@ class Monitor:
         run = self._growing.run(self._answers.saved)
         self.diagnosis = self._judge(run)
         events = self._course.take(self.diagnosis, final=final) if run.kind == "rl" else []
+        self._voice_unknown(run)
         self._next = rows + gap(rows, self._course.waiting)
         self._answers.refresh(run)
         self._keep()
-        now = time.monotonic()
-        self._not_before = 0.0 if self._share is None else now + (now - began) * (1.0 / self._share - 1.0)
+        self._spent += time.monotonic() - began
         worst = max((event.severity for event in events if event.counts), default=0)
         self.should_stop |= 0 < self._levels["stop"] <= worst
         self.should_save |= 0 < self._levels["save"] <= worst
@@ -311,13 +367,32 @@ class Monitor:
             self._say(events, self.diagnosis)
         return events
 
+    def _voice_unknown(self, run: Run) -> None:
+        """Tell settings that nobody knows, which are mostly misspelt."""
+        unknown = [
+            key
+            for key, value in self._growing.knobs.items()
+            if key not in names.knobs() and not names.read_knobs({key: value}, run.framework, "given")
+        ]
+        if unknown:
+            close = nearest(unknown[0], names.knobs())
+            meant = f"; {unknown[0]} may be {' or '.join(close)}" if close else ""
+            self._voice.say("knobs", f"knobs that are not known are left out: {', '.join(unknown[:5])}{meant}")
+        if (
+            run.undecided and run.framework is None and run.kind == "rl"
+        ):  # the keys of a loop of one's own can be changed
+            may = "; ".join(f"{one.key} ({' or '.join(one.meanings)})" for one in run.undecided[:5])
+            self._voice.say("keys", f"not read, since it may mean two things, until it has the name of one: {may}")
+
     def _say(self, events: list[Event], diagnosis: Diagnosis) -> None:
         try:
             if self._tell is not None:
                 self._tell(events, diagnosis)
             else:
-                for event in events:
-                    complain(str(event))
+                for line in lines(events):
+                    complain(line)
+                if self._post is not None:
+                    self._post.tell(events, diagnosis)
         except Exception as broken:
             self._voice.say("tell", f"what was found could not be told: {reason(broken)}")
 
@@ -340,6 +415,8 @@ class Monitor:
 
     def _end(self) -> list[Event]:
         events: list[Event] = []
+        if not self._busy:
+            self._empty_inbox()
         if self._growing.rows >= FIRST and self._growing.rows != self._finished and not self._busy:
             self._busy = True
             try:
@@ -355,7 +432,7 @@ class Monitor:
             self._keeper.close()
             if self._keeper.on and not self._worker.drain(FLUSH):
                 self._keeper.give_up("the disk does not answer, so the end of the run is not in the state")
-        close = getattr(self._tell, "close", None)
+        close = getattr(self._tell if self._post is None else self._post, "close", None)
         if callable(close):
             close(FLUSH)
         return events
@@ -427,6 +504,16 @@ def _silent(name: str) -> Monitor:
     return Monitor(name=name, rank=1)
 
 
+def _at_exit(monitor: weakref.ref[Monitor]) -> None:
+    """The last look of a program that ends without ``finish``."""
+    found = monitor()
+    if found is not None and found._on() and found._lock.acquire(timeout=HUNG):  # a thread may hang in ``tell``
+        try:
+            found.finish()
+        finally:
+            found._lock.release()
+
+
 def _let_go(worker: Worker, keeper: Keeper | None) -> None:
     """The monitor is no more: write what waits, free the directory, end the thread."""
     if keeper is not None:
@@ -440,39 +527,3 @@ def _warm(probe: Growing, only: tuple[str, ...] | None) -> None:
         for step in range(FIRST):
             probe.add({"loss": 0.1 * step, "reward": 0.1 * step, "grad_norm": 1.0 + step}, step)
         diagnose(probe.run(), only=only)
-
-
-def _check(framework: object, limits: object, only: tuple[str, ...] | None, share: object, tell: object) -> None:
-    """Raises BadRequest and UnknownName for what no monitor can work with."""
-    if framework is not None and not isinstance(framework, str):
-        raise BadRequest("a framework as text, such as trl@1.16.0", plain(framework, KEY))
-    if framework is not None:
-        names.detect([], given=framework)
-    if limits is not None and not (
-        isinstance(limits, Mapping) and all(isinstance(rows, Mapping) for rows in limits.values())
-    ):
-        raise BadRequest("limits as check: {limit: number}", plain(limits, KEY), hint="rlclinic explain CHECK")
-    resolve(map(str, [*(limits if isinstance(limits, Mapping) else ()), *(only or ())]))
-    if share is not None and not (isinstance(share, (int, float)) and 0 < share <= 1):
-        raise BadRequest("a share of the time, such as 0.02, or None", f"share = {plain(share, KEY)}")
-    if tell is not None and not callable(tell):
-        raise BadRequest("tell as something to call with events and a diagnosis", plain(tell, KEY))
-
-
-def _rank() -> int:
-    for name in _RANKS:
-        told = os.environ.get(name, "").strip()
-        if told.isdigit():
-            return int(told)
-    return 0
-
-
-def _level(option: str, name: object) -> int:
-    """The severity that ``name`` is, 0 for None. Raises BadRequest."""
-    known = {"warning": Severity.WARNING, "critical": Severity.CRITICAL}
-    if name is None:
-        return 0
-    told = str(name).lower()
-    if told not in known:
-        raise BadRequest(f"{option} as a severity", plain(name, KEY), tuple(known))
-    return int(known[told])

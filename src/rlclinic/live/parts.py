@@ -20,6 +20,9 @@ from rlclinic.readers.roles import checkpoints
 SURE = 5
 """Steps of a log from which it is settled whether its rotated parts belong to it (ours)."""
 
+TEE = "TRAINING 2>&1 | tee train.log, and beside it rlclinic watch train.log"
+"""What to do with a log that goes into a pipe."""
+
 
 class Source:
     """The run in ``paths``, read with the ``options`` of ``readers.read`` whenever it is asked for."""
@@ -35,7 +38,8 @@ class Source:
         """The run as it stands. Raises what ``readers.read`` raises, and CannotRead for what cannot grow."""
         for one in self.paths:
             if not is_address(one) and exists(one) and not (os.path.isfile(one) or os.path.isdir(one)):
-                raise CannotRead("files or a directory that grow", f"{one} is neither")  # a pipe would be waited for
+                # A pipe would be waited for, and what was read once is gone.
+                raise CannotRead("files or a directory that grow", f"{one} is neither", hint=TEE)
         if len(self.paths) > 1 or is_address(self.paths[0]):
             return read(self.paths, **self._options)
         path = Path(self.paths[0])

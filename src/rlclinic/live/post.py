@@ -19,7 +19,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from rlclinic.errors import RlclinicError
+from rlclinic.errors import BadRequest, RlclinicError
 from rlclinic.live.alerts import SECONDS, VARIABLE, Channel, NotSent, addresses, channel, deliver
 from rlclinic.live.events import Event
 from rlclinic.live.message import Item, item_of, kept, message, replaced, taken
@@ -61,7 +61,7 @@ class Post:
     def __init__(self, channels: Iterable[Channel | str] | str, state: str | Path | None = None) -> None:
         channels = [channels] if isinstance(channels, str) else channels
         found = [one if isinstance(one, Channel) else channel(one) for one in channels]
-        self._kept = _Kept(None if state is None else Path(state) / FILE)
+        self._kept = _Kept(None if state is None or not found else Path(state) / FILE)
         self._lanes: list[_Lane] = []
         for one in found:
             count = sum(lane.channel.shown == one.shown and lane.channel.way == one.way for lane in self._lanes)
@@ -107,10 +107,15 @@ class Post:
 def alerts(*to: str, at: str = "warning", closed: bool = True, state: str | Path | None = None) -> Post:
     """Where a monitor tells what it finds: ``Monitor(tell=rlclinic.alerts("https://...", "cmd:..."))``.
 
-    Addresses as for ``channel``; without any, those of ``RLCLINIC_ALERT``, and nobody where it is not set. ``at`` is the
-    least severity that is told. Raises BadRequest for an address that is none.
+    Addresses as for ``channel``; without any, those of ``RLCLINIC_ALERT``. ``at`` is the least severity that is told.
+    Raises BadRequest for an address that is none, and where there is none at all.
     """
-    return Post([channel(one, at=at, closed=closed) for one in addresses(to)], state)
+    given = addresses(to)
+    if not given:
+        raise BadRequest(
+            "an address for alerts", f"none, and {VARIABLE} is not set", hint="rlclinic alerts test ADDRESS"
+        )
+    return Post([channel(one, at=at, closed=closed) for one in given], state)
 
 
 def asked(environ: Mapping[str, str] | None = None, state: str | Path | None = None) -> Post | None:
@@ -391,7 +396,7 @@ class _Kept:
     def waiting(self, key: str) -> list[Item]:
         items: list[Item] = []
         for one in self._of(key, "waiting"):
-            with suppress(KeyError, TypeError, ValueError, AttributeError):
+            with suppress(KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 items.append(taken(one))
         return items
 

@@ -23,7 +23,10 @@ JOINED = 256 << 20
 _PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _NUMBERED = r"\.(\d{1,4})"
 _DATED = r"[.\-_](\d{4}-?\d\d-?\d\d(?:[-_.T]?\d[\d\-_]{0,16})?)"
-"""Endings that logrotate (``.1``, ``-20261130``), Python's handlers (``.1``, ``.2026-11-30_14-05``) and others give."""
+"""What a rotated piece has after the name of its log: logrotate gives it ``.1``, with dateext ``-20261130`` or, hourly,
+``-2026113014`` (logrotate(8)); Python's RotatingFileHandler ``.1``, TimedRotatingFileHandler ``.2026-11-30_14-05-33`` or a
+leading part of it down to the day (logging/handlers.py). A date may stand before the ending of the log, as logrotate's
+``extension`` puts it; a number there is passed over, since attempts and ranks are numbered so, too."""
 _BESIDE = ("-wal", "-journal")
 _SKIPPED = frozenset({".git", "__pycache__", "node_modules", ".venv", "venv", "site-packages", ".cache", "completions"})
 
@@ -100,7 +103,10 @@ def _signed(path: Path) -> tuple[int, int, int]:
 
 
 def siblings(path: Path) -> list[Path]:
-    """The rotated pieces beside the log ``path``, by their names, oldest first; the newest ``PIECES`` of them."""
+    """The rotated pieces beside the log ``path``, by their names, oldest first; the newest ``PIECES`` of them.
+
+    Where some are numbered and some dated, those of the way that was in use last come last.
+    """
     stem, suffix = re.escape(path.stem), re.escape(path.suffix)
     packed = rf"(?:{'|'.join(map(re.escape, _PACKED))})?"
     whole = re.compile(rf"{stem}{suffix}(?:{_NUMBERED}|{_DATED}){packed}|{stem}{_DATED}{suffix}{packed}")
@@ -113,8 +119,11 @@ def siblings(path: Path) -> list[Path]:
                     found.append((number is not None, -int(number or 0), date, Path(one.path)))
     except (OSError, ValueError):
         return []
+    changed = {kind: max((_signed(one[-1])[2] for one in found if one[0] is kind), default=0) for kind in (True, False)}
+    numbered_last = changed[True] >= changed[False]
     kept: dict[str, Path] = {}
-    for *_, part in sorted(found):  # log.1 and log.1.gz are one piece, seen while it is being packed
+    for *_, part in sorted(found, key=lambda one: (one[0] is numbered_last, *one[1:])):
+        # log.1 and log.1.gz are one piece, seen while it is being packed.
         bare = part.name.removesuffix(part.suffix) if part.suffix in _PACKED else part.name
         if bare == part.name or bare not in kept:
             kept[bare] = part

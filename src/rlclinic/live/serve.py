@@ -64,12 +64,14 @@ class Follows(Protocol):
     """What the board asks of that which looks; ``following.Follower`` is one."""
 
     problem: str
+    unsaved: str
     failures: int
     cost: float
 
     def poll(self) -> Look | None: ...
     def wait(self) -> float: ...
     def told(self) -> None: ...
+    def missing(self) -> list[str]: ...
     @property
     def open(self) -> Mapping[str, Severity]: ...
     @property
@@ -142,8 +144,9 @@ class Board:
             try:
                 look = self._follows.poll()
                 if look is not None:
-                    if self._tell is not None and look.events:
-                        self._tell(look.events, look.diagnosis)
+                    told = [*look.left, *look.events]  # also what a process that died may not have told
+                    if self._tell is not None and told:
+                        self._tell(told, look.diagnosis)
                     self._follows.told()
                 self._take(look)
             except Exception as broken:  # whatever happens, the page stays and says so
@@ -153,12 +156,14 @@ class Board:
     def _take(self, look: Look | None) -> None:
         follows, old = self._follows, self.page
         was = old.sight
-        failed = max(follows.failures - self._failures, 0) if follows.problem else 0
+        waits = follows.state == "waiting" and bool(follows.missing())  # that a log is not there yet is no failure
+        failed = max(follows.failures - self._failures, 0) if follows.problem and not waits else 0
         self._failures = follows.failures
+        unkept = f"what was told cannot be kept, so the next start tells it again: {follows.unsaved}"
         changes: dict[str, Any] = {
             "state": follows.state,
             "last_row": follows.last_row,
-            "problem": plain(follows.problem, 240),
+            "problem": plain(follows.problem or (unkept if follows.unsaved else ""), 240),
             "failures": was.failures + failed,
         }
         if look is None:
@@ -220,8 +225,9 @@ def strip(board: Board) -> dict[str, Any]:
 
 def _event(event: Event) -> dict[str, str]:
     kind = "closed" if event.kind == "closed" else event.severity.label
-    says = plain(f"step {event.step:,.10g}: {event.kind} ({event.severity.label}): {event.title} {event.says}", 300)
-    return {"severity": kind, "says": says}
+    after = f", follows from {event.root}" if event.root else ""
+    says = f"step {event.step:,.10g}: {event.kind} ({event.severity.label}{after}): {event.title} {event.says}"
+    return {"severity": kind, "says": plain(says, 300)}
 
 
 class _Stream(Response):
@@ -295,7 +301,8 @@ def application(
         html = board.page.html
         if not html:
             says = str(Markup.escape(board.page.sight.problem or "The log is being read."))
-            return Response(_WAITING.format(says), 503, {"retry-after": "5"}, _HTML)
+            headers = {"retry-after": "5", "content-security-policy": f"default-src 'none'; {_FRAMED}"}
+            return Response(_WAITING.format(says), 503, headers, _HTML)
         return Response(html, media_type=_HTML, headers={"content-security-policy": _FRAMED})
 
     def contract(request: Request) -> Response:
@@ -332,7 +339,9 @@ def application(
         "/healthz": health,
     }
     routes = [Route(path, endpoint, methods=["GET"]) for path, endpoint in places.items()]
-    return Gate(Starlette(routes=routes, lifespan=lifespan), token=token, hosts=hosts, port=port)
+    inner = Starlette(routes=routes, lifespan=lifespan)
+    inner.router.redirect_slashes = False  # it would lead to whatever name the request gave
+    return Gate(inner, token=token, hosts=hosts, port=port)
 
 
 def _hash(text: str) -> str:

@@ -28,8 +28,8 @@ _KEPT = 20
 
 class Watch:
     """Carries on one ``Follower``; ``turn()`` is one round. ``tell`` gets the events of a look, ``say`` what happened to the
-    log, in words of one line. ``alert``, which knows what it was told before, also gets what a process that died may not
-    have told."""
+    log, in words of one line, and ``warn`` (``say`` if none is given) what keeps it from being followed. ``alert``, which
+    knows what it was told before, also gets what a process that died may not have told."""
 
     def __init__(
         self,
@@ -37,13 +37,15 @@ class Watch:
         tell: Tell = lambda *_: None,
         say: Callable[[str], None] = lambda _: None,
         alert: Tell = lambda *_: None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self.follower = follower
         self._tell, self._say, self._alert = tell, say, alert
+        self._warn = say if warn is None else warn
         self._closed: deque[str] = deque(maxlen=_KEPT)
         self._said: deque[str] = deque(maxlen=_KEPT)
         self._waits = self._troubled = self._unkept = False
-        self._since = time.time()
+        self._since = time.monotonic()
         self._shape: tuple[object, ...] = ()
         self._page = ""
 
@@ -63,6 +65,7 @@ class Watch:
         self._take(look)
         if (silent := self.follower.stalled()) is not None:
             self._take(replace(look, events=(silent,), said=(), left=()))
+        self._about_reading()
         return look
 
     def done(self, until_done: bool, stop_after: float | None) -> bool:
@@ -79,8 +82,8 @@ class Watch:
             return True
         if stop_after is None:
             return False
-        age = self.follower.age()
-        silent = time.time() - self._since if age is None else min(age, time.time() - self._since)
+        age, since = self.follower.quiet(), time.monotonic() - self._since
+        silent = since if age is None else min(age, since)
         if silent < stop_after:
             return False
         self.finish()
@@ -118,19 +121,22 @@ class Watch:
     def _about_reading(self) -> None:
         if self.follower.unsaved and not self._unkept:
             self._unkept = True
-            self._say(f"what was told cannot be kept, so a restart may tell it again: {self.follower.unsaved}")
+            self._said.append(
+                words := f"what was told cannot be kept, so a restart may tell it again: {self.follower.unsaved}"
+            )
+            self._warn(words)
         missing = self.follower.missing()
         if self.follower.rows == 0 and self.follower.failures and not self._waits:
             self._waits = True
-            self._say(
+            self._warn(
                 f"waiting: {', '.join(missing)} is not there yet" if missing else f"waiting: {self.follower.problem}"
             )
         if self.follower.rows and self.follower.failures >= TROUBLE and not self._troubled:
             self._troubled = True
-            self._say(f"cannot be read now: {self.follower.problem}; what was known stays")
+            self._warn(f"cannot be read now: {self.follower.problem}; what was known stays")
         if self._troubled and not self.follower.failures:
             self._troubled = False
-            self._say("can be read again")
+            self._warn("can be read again")
 
     def page(self, width: int, height: int, color: bool = False, ascii: bool = False) -> str:
         """What a terminal of this size shows now; drawn only when something on it has changed."""
@@ -174,13 +180,18 @@ def _when(at: float) -> str:
 class JsonLines:
     """Tells events as JSON, one a line."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._lines = Lines(stream)
 
     @property
     def broken(self) -> bool:
         """Whether the place takes no more."""
         return self._lines.broken
+
+    @property
+    def why(self) -> str:
+        """Why it does not, where it is not that its reader has gone."""
+        return self._lines.why
 
     def tell(self, events: Sequence[Event], diagnosis: Diagnosis) -> None:
         """Write the events."""
@@ -193,9 +204,12 @@ class JsonLines:
 class Lines:
     """Tells events one line each on ``stream``; a place that takes no more (a closed pipe) is told nothing further."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, stream: TextIO | None, clock: Callable[[], float] = time.time) -> None:
         self._stream, self._clock = stream, clock
-        self.broken = False
+        self.broken = stream is None
+        """Whether the place takes no more."""
+        self.why = ""
+        """Why it does not, where it is not that its reader has gone."""
 
     def tell(self, events: Sequence[Event], diagnosis: Diagnosis) -> None:
         """Write the events."""
@@ -207,12 +221,14 @@ class Lines:
 
     def write(self, lines: Iterable[str]) -> None:
         """Write lines that hold no line breaks of their own."""
-        if self.broken:
+        if self.broken or self._stream is None:
             return
         try:
             encoding = self._stream.encoding or "ascii"
             for one in lines:
                 self._stream.write(one.encode(encoding, "replace").decode(encoding) + "\n")
             self._stream.flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError) as problem:
             self.broken = True
+            if not isinstance(problem, BrokenPipeError):
+                self.why = getattr(problem, "strerror", None) or str(problem)

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TextIO
@@ -37,6 +38,8 @@ RECORD_LIMIT = 64 << 20
 """Longest JSON line in characters (ours: ms-swift's closing line repeats the whole history)."""
 LINE_LIMIT = 4 << 20
 """Longest console line in characters (ours: the longest in the corpus has 200 KiB)."""
+PIPE_SECONDS = 3.0
+"""Seconds that a named pipe is waited for until somebody writes to it (ours)."""
 TABLE_LINES = 200_000
 """Most lines searched for a pasted table (ours)."""
 STREAM_LIMIT = 512 << 20
@@ -83,10 +86,34 @@ def read_log(path: Path | None, data: bytes | None = None, name: str = "-", run:
         if not stat.S_ISREG(mode) and not stat.S_ISFIFO(mode):
             what = "an empty file" if str(path) == os.devnull else "a device or socket, which may never end"
             raise CannotRead("a log file", f"{path}: {what}", hint="give a file or a pipe")
+        if stat.S_ISFIFO(mode):
+            return _read(io.BytesIO(_piped(path)), str(path), run)
         with path.open("rb") as stream:
-            return _read(stream if stat.S_ISREG(mode) else io.BytesIO(drained(stream, str(path))), str(path), run)
+            return _read(stream, str(path), run)
     except OSError as error:
         raise CannotRead("a log file", f"{path}: {error.strerror or error}") from error
+
+
+def _piped(path: Path) -> bytes:
+    """All bytes of a pipe. Raises CannotRead for one that nobody writes to: opening it would wait for ever."""
+    if os.path.realpath(path).startswith(("/proc/", "/dev/")):  # one of a shell's: <(...)
+        with path.open("rb") as stream:
+            return drained(stream, str(path))
+    handle, first, until = os.open(path, os.O_RDONLY | os.O_NONBLOCK), b"", time.monotonic() + PIPE_SECONDS
+    with os.fdopen(handle, "rb") as stream:
+        while not first:
+            try:
+                first = os.read(
+                    handle, SNIFF
+                )  # nothing where there is no writer, an error where one has not written yet
+            except BlockingIOError:
+                break
+            if not first and time.monotonic() > until:
+                hint = "rlclinic diagnose LOGFILE, or let a program write to the pipe first"
+                raise CannotRead("a log file", f"{path}: a pipe to which nobody writes", hint=hint)
+            time.sleep(0.0 if first else 0.02)
+        os.set_blocking(handle, True)
+        return first + drained(stream, str(path))
 
 
 def drained(stream: IO[bytes], label: str) -> bytes:

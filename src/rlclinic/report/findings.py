@@ -39,7 +39,7 @@ from rlclinic.report.series import curve, seen, span, spelled, title_of, whole
 
 Detail: TypeAlias = Literal["whole", "expect", "mind"]
 
-_TIERS = {"certain": "sure", "likely": "likely", "hint": "hint"}
+TIERS = {"certain": "sure", "likely": "likely", "hint": "hint"}
 _CONSISTENT = "consistent in time and mechanism"
 
 _PLAINLY = (
@@ -119,7 +119,7 @@ class _Telling:
                 plain(finding.check, KEY),
                 3,
                 label=f"{order}. {word.upper()}",
-                aside=_TIERS[finding.tier] + (", preview" if finding.status == "preview" else ""),
+                aside=TIERS[finding.tier] + (", preview" if finding.status == "preview" else ""),
                 tone=tone(word),
                 plainly=plainly(finding),
                 number=order,
@@ -386,6 +386,28 @@ def since(run: Run, onset: Onset) -> str:
         return f"seen from step {step(at.step)} on; when it began is not in the rows shown"
     interval = "" if at.low == at.high else f" (between {step(at.low)} and {step(at.high)})"
     return f"step {step(at.step)}{interval}"
+
+
+def causes_of(finding: Finding, diagnosis: Diagnosis) -> list[Finding]:
+    """All at warning or worse that stands behind ``finding``, also by way of others, in the order of the diagnosis."""
+    grave = {one.check: one for one in diagnosis.findings if (one.severity or 0) >= Severity.WARNING}
+    seen, stack = {finding.check}, list(finding.because_of)
+    while stack:
+        check = stack.pop()
+        if check in grave and check not in seen:
+            seen.add(check)
+            stack += grave[check].because_of
+    return [one for check, one in grave.items() if check in seen - {finding.check}]
+
+
+def root_of(finding: Finding, diagnosis: Diagnosis) -> Finding | None:
+    """The one of its causes that has none itself: the one of the verdict before others, checks in preview last. None for
+    what follows from nothing grave."""
+    causes = causes_of(finding, diagnosis)
+    names = {one.check for one in causes}
+    roots = [one for one in causes if not names & {*one.because_of}] or causes
+    first = diagnosis.verdict.primary
+    return min(roots, key=lambda one: (one.check != first, one.status == "preview", -(one.severity or 0)), default=None)
 
 
 def changes(finding: Finding) -> list[Prescription]:

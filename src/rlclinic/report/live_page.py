@@ -22,7 +22,7 @@ from rlclinic.report.blocks import (
 )
 from rlclinic.report.blocks import step as spelled
 from rlclinic.report.document import VITALS, vitals
-from rlclinic.report.findings import changes, since
+from rlclinic.report.findings import changes, plainly, root_of, since
 from rlclinic.report.terminal import render_terminal
 
 State: TypeAlias = Literal["waiting", "live", "stalled", "ended"]
@@ -165,9 +165,10 @@ def _findings(watched: Watched) -> list[list[Block]]:
         return [[Heading("Findings", 2), *says, *after], [*few, *after[:1]], few]
     aside = count(len(told), "finding") + (f", {len(waiting)} seen and not told yet" if waiting else "")
     heading = Heading("Findings", 2, aside=aside)
-    whole = [block for f in told for block in _finding(diagnosis.run, f, True)]
-    words = [block for f in told for block in _finding(diagnosis.run, f, False)]
-    first = [*_finding(diagnosis.run, told[0], False), *_in_short(told[1:])]
+    shown = frozenset(f.check for f in told)
+    whole = [block for f in told for block in _finding(diagnosis, f, True, shown)]
+    words = [block for f in told for block in _finding(diagnosis, f, False, shown)]
+    first = [*_finding(diagnosis, told[0], False, shown), *_in_short(told[1:])]
     return [[heading, *form, *after] for form in (whole, words, first)] + [
         [*_in_short(told), *after[:1]],
         _in_short(told),
@@ -193,19 +194,24 @@ def _since(run: Run, finding: Finding) -> str:
     return "" if finding.onset is None else f", since {since(run, finding.onset)}"
 
 
-def _finding(run: Run, finding: Finding, whole: bool) -> list[Block]:
+def _finding(diagnosis: Diagnosis, finding: Finding, whole: bool, shown: frozenset[str]) -> list[Block]:
+    """One finding in words. What follows from something else is mended with it: the change is that of its root, told where
+    the root is not ``shown`` itself."""
+    run, root = diagnosis.run, root_of(finding, diagnosis)
     severity = (finding.severity or Severity.INFO).label
     title = plain(finding.title, 120).rstrip(".")
     blocks: list[Block] = [
         Heading(title, 3, label=severity.upper(), tone=tone(severity)),
         Paragraph(f"{plain(finding.says, 300)}{_since(run, finding)}"),
     ]
-    pairs = []
-    for remedy in changes(finding)[:1]:
+    pairs = [] if root is None else [("behind it", f"{plain(plainly(root), 100)} ({plain(root.check, 40)})")]
+    mended = finding if root is None else root
+    repeated = root is not None and root.check in shown
+    for remedy in [] if repeated else changes(mended)[:1]:
         writes = " ".join(plain(change.writes, 80) for change in remedy.changes if change.writes)
         pairs.append(("change", writes or plain(remedy.says, 160)))
-    if whole and finding.rollback is not None:
-        pairs.append(("go on", plain(finding.rollback.says, 160)))
+    if whole and not repeated and mended.rollback is not None:
+        pairs.append(("go on", plain(mended.rollback.says.removeprefix("go on "), 160)))
     if finding.forecast is not None:
         pairs.append(("forecast", plain(finding.forecast.says, 200)))
     return [*blocks, *([KeyNumbers(tuple(pairs))] if pairs else [])]

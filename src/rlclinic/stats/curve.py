@@ -349,7 +349,7 @@ class Basis:
         return np.asarray(square - 2 * phis * lag + phis**2 * (square - ends) - fitted)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=16)  # one run asks for no more at a time; of a longer series a basis has a megabyte
 def basis(n: int, k: int) -> Basis:
     """The basis with ``k`` columns on ``n`` points: polynomials for k < 4, else cubic splines with even knots."""
     t = np.linspace(0.0, 1.0, n)

@@ -35,11 +35,22 @@ class Level:
     metric: str
     value: str = PLAIN
     mind: str = ""
+    alarms: tuple[Severity, ...] = (Severity.WARNING, Severity.CRITICAL)
+    """Severities that have a rule; of the others a panel only draws the line."""
+    middle: bool = False
+    """Whether the median of a window is compared and not its mean, since single rows of a healthy run are far out."""
+    stands: str = ""
+    """For how long it must hold, in the form of Prometheus, where a healthy run begins on the bad side."""
 
     @property
     def grades(self) -> Mapping[Severity, float]:
         """The numbers of what is worth an alert."""
         return {grade: number for grade, number in self.limit.grades.items() if grade >= Severity.WARNING}
+
+    @property
+    def told(self) -> Mapping[Severity, float]:
+        """Of them, those that have a rule."""
+        return {grade: number for grade, number in self.grades.items() if grade in self.alarms}
 
     @property
     def sign(self) -> str:
@@ -109,7 +120,10 @@ def levels() -> tuple[Level, ...]:
         checks = tuple(BY_NAME[name] for name in row["checks"])
         limit = checks[0].limits[row["limit"]]
         name = row.get("name", checks[0].name)
-        made.append(Level(name, checks, limit, row["metric"], row.get("value", PLAIN), row.get("mind", "")))
+        alarms = tuple(Severity[one.upper()] for one in row.get("alarms", ("warning", "critical")))
+        value, mind = row.get("value", PLAIN), row.get("mind", "")
+        middle, stands = row.get("middle", False), row.get("stands", "")
+        made.append(Level(name, checks, limit, row["metric"], value, mind, alarms, middle, stands))
     return tuple(made)
 
 

@@ -32,7 +32,7 @@ def rules(naming: Naming, *, window: str = WINDOW) -> str:
 # The first group needs `rlclinic serve RUN` scraped at /metrics and carries everything that rlclinic sees. The second is for
 # series that you export yourself: it holds the mean of each over {window} against the limits of the checks, and so knows
 # neither chance nor the run's own beginning. Limits: rlclinic explain CHECK.
-# A window is time, not steps: make it several rows long.
+# A window is time, not steps: make it at least five rows long (put another length for [{window}] where a step takes long).
 groups:
 """
     lines = [*_group("rlclinic-serve", _on_serve()), *_group("rlclinic-series", _on_series(naming, window))]
@@ -58,12 +58,28 @@ def _on_serve() -> Iterator[list[str]]:
     for severity in ("critical", "warning"):
         yield _rule(
             f"Rlclinic{severity.title()}",
-            f'{served.FINDING.name}{{severity="{severity}"}} == 1',
+            f'{served.FINDING.name}{{severity="{severity}", status!="preview"}} == 1',
             severity,
             "{{ $labels.title }}",
             "rlclinic found {{ $labels.check }} at several looks in a row. "
             "What it is and what to change: rlclinic explain {{ $labels.check }}, and the page of rlclinic serve.",
         )
+    yield _rule(
+        "RlclinicPreview",
+        f'{served.FINDING.name}{{severity=~"warning|critical", status="preview"}} == 1',
+        "info",
+        "{{ $labels.title }}",
+        "rlclinic found {{ $labels.check }}, a check in preview: not measured well enough to wake anybody. "
+        "Look at it with the others: rlclinic explain {{ $labels.check }}.",
+    )
+    yield _rule(
+        "RlclinicGone",
+        f'last_over_time({served.STATE.name}{{state="live"}}[1h]) == 1 unless {served.STATE.name}{{state="live"}}',
+        "warning",
+        "Nobody watches the run any more: rlclinic serve does not answer.",
+        "The run was live when it was last asked. Nothing is found meanwhile, so silence is no health: start it again.",
+        _PENDING,
+    )
     yield _rule(
         "RlclinicRunStalled",
         f'{served.STATE.name}{{state="stalled"}} == 1',
@@ -105,12 +121,12 @@ def _on_series(naming: Naming, window: str) -> Iterator[list[str]]:
     for level in levels():
         series = naming.series(level.metric)
         if series is not None:
-            for severity in sorted(level.grades, reverse=True):
+            for severity in sorted(level.told, reverse=True):
                 yield _on_level(level, severity, series, naming.scale(level.metric), window)
 
 
 def _on_level(level: Level, severity: Severity, series: str, scale: float, window: str) -> list[str]:
-    mean = f"avg_over_time({series}[{window}])"
+    mean = f"quantile_over_time(0.5, {series}[{window}])" if level.middle else f"avg_over_time({series}[{window}])"
     mean = mean if scale == 1.0 else f"({number(scale)} * {mean})"
     value = mean if level.value == PLAIN else f"({level.value.replace(PLAIN, mean)})"
     expression = f"{value} {level.sign} {number(level.grades[severity])}"
@@ -121,7 +137,7 @@ def _on_level(level: Level, severity: Severity, series: str, scale: float, windo
     runbook = " or ".join(f"rlclinic explain {check.name}" for check in level.checks)
     parts = [what, *([f"mind: {level.mind}"] if level.mind else []), f"series {series} is {level.metric} of rlclinic"]
     description = f"{'. '.join(part[0].upper() + part[1:] for part in parts)}. Runbook: {runbook}"
-    return _rule(_alert(level.name, severity), expression, severity.label, title, description, _PENDING)
+    return _rule(_alert(level.name, severity), expression, severity.label, title, description, level.stands or _PENDING)
 
 
 def _together(level: Level) -> str:

@@ -90,9 +90,10 @@ def script(naming: Naming) -> str:
     lines += ["]", "", f"ROWS = {ROWS}", "ALERTS = ["]
     for level in levels():
         key = wandb_key(level.metric, naming)
-        if key is None or level.value != PLAIN:  # an automation compares a mean and nothing made of it
+        if key is None or level.value != PLAIN or level.middle or level.stands:
+            # An automation compares a mean of few rows: nothing made of it, no median, no time for which it holds.
             continue
-        for severity, bound in sorted(level.grades.items(), reverse=True):
+        for severity, bound in sorted(level.told.items(), reverse=True):
             name = f"rlclinic {level.name} {severity.label}"
             checks = " or ".join(f"rlclinic explain {check.name}" for check in level.checks)
             says = f"{level.limit.says}: {severity.label} from {number(bound)} ({level.limit.source}). {checks}"
