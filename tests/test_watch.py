@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
@@ -691,8 +692,10 @@ def test_a_state_that_cannot_be_kept_is_said_and_stops_nothing(tmp_path: Path, c
         clock.now += 60.0
         watch.turn()
     assert watch.follower.rows == 21
-    assert len(said) == 1
-    assert "cannot be kept" in said[0]
+    looks, others = [one for one in said if "looked at" in one], [one for one in said if "looked at" not in one]
+    assert looks == ["looked at 21 rows in 0.0 s: nothing to tell"] * 3
+    assert len(others) == 1
+    assert "cannot be kept" in others[0]
 
 
 def test_the_state_is_that_of_the_paths_and_never_beside_the_log(
@@ -1079,6 +1082,19 @@ def test_a_line_holds_no_line_break_and_a_closed_pipe_ends_quietly() -> None:
     out.say("one")
     out.say("two")
     assert (out.broken, out.why) == (True, "")
+
+
+def test_what_is_to_be_done_stands_beside_the_root_alone() -> None:
+    root = Event(
+        "opened", "verifier_broken", Severity.CRITICAL, 9.0, "It fails.", "reward is 0", change="read 20 answers"
+    )
+    after = Event("opened", "reward_decline", Severity.CRITICAL, 9.0, "It fell.", "reward fell",
+                  because_of=("verifier_broken",), change="read 20 answers", root="verifier_broken")  # fmt: skip
+    for events, times in (([root, after], 1), ([after], 1)):
+        out = io.StringIO()
+        Lines(out, lambda: 0.0).tell(events, None)  # type: ignore[arg-type]
+        assert out.getvalue().count("read 20 answers") == times
+        assert "Behind it: verifier_broken" in out.getvalue()
 
 
 def test_a_place_that_takes_nothing_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

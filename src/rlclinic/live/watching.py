@@ -110,6 +110,8 @@ class Watch:
                          if event.kind == "closed"]  # fmt: skip
         if events:
             self._tell(events, look.diagnosis)
+        else:
+            self._say(f"looked at {look.rows} rows in {self.follower.cost:.1f} s: nothing to tell")
         if events or look.left:
             self._alert([*look.left, *events], look.diagnosis)
             self.follower.told()
@@ -212,8 +214,10 @@ class Lines:
         """Why it does not, where it is not that its reader has gone."""
 
     def tell(self, events: Sequence[Event], diagnosis: Diagnosis) -> None:
-        """Write the events."""
-        self.write(line(event, self._clock()) for event in events)
+        """Write the events, what is to be done only beside the root that is among them."""
+        loud = {event.check for event in events if event.kind != "closed"}
+        told = [replace(event, change="", go_on="") if event.root in loud else event for event in events]
+        self.write(line(event, self._clock()) for event in told)
 
     def say(self, words: str) -> None:
         """Write what is no event."""
