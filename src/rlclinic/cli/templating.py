@@ -37,3 +37,6 @@ def templates(
     from rlclinic.templates import naming, template
 
     write_out(template(kind, naming(framework, prefix, own)), output, force)
+    if kind == "wandb" and framework is None and not own:
+        says = "keys are rlclinic's own names (entropy.mean); --framework trl writes those of your W&B project"
+        click.echo(f"rlclinic: {says}", err=True)

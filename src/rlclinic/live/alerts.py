@@ -224,9 +224,8 @@ def _program(text: str) -> str:
         raise BadRequest("a command", "none", ["cmd:PROGRAM ARGUMENTS"])
     name = plain(Path(words[0]).name, 32)
     if shutil.which(os.path.expanduser(words[0])) is None:
-        raise BadRequest(
-            "a program that can be run", f"{plain(words[0], KEY)}, which is none", ["cmd:PROGRAM ARGUMENTS"]
-        )
+        found = f"{plain(words[0], KEY)}, which is none"
+        raise BadRequest("a program that can be run", found, ["PROGRAM ARGUMENTS, found on the PATH or by its path"])
     return f"{name} ..." if len(words) > 1 else name
 
 
