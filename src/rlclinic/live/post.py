@@ -8,7 +8,6 @@ import json
 import os
 import queue
 import random
-import sys
 import threading
 import time
 import weakref
@@ -22,6 +21,7 @@ from typing import Any
 from rlclinic.errors import BadRequest, RlclinicError
 from rlclinic.live.alerts import SECONDS, VARIABLE, Channel, NotSent, addresses, channel, deliver
 from rlclinic.live.events import Event
+from rlclinic.live.keeping import complain
 from rlclinic.live.message import Item, item_of, kept, message, replaced, taken
 from rlclinic.model import Diagnosis
 from rlclinic.report.blocks import plain
@@ -416,8 +416,7 @@ class _Kept:
 
 
 def _say(text: str) -> None:
-    with suppress(OSError, ValueError, AttributeError):  # also where there is no such stream
-        print(f"rlclinic: {plain(text)}", file=sys.stderr, flush=True)
+    complain(plain(text))
 
 
 _LANES: weakref.WeakSet[_Lane] = weakref.WeakSet()
