@@ -5,7 +5,7 @@ TRL := .venv-trl
 export OPENBLAS_NUM_THREADS = 1
 STAMP := .venv/.ready
 
-.PHONY: demo test pytests test-browser test-all test-trl acceptance fuzz accuracy lint docs schema snapshots bench clean
+.PHONY: demo test pytests test-browser test-all test-trl acceptance fuzz accuracy status lint docs schema snapshots bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -48,12 +48,17 @@ fuzz: $(STAMP)  ## 10,000 damaged files of every form (about half an hour on one
 accuracy: $(STAMP)  ## measure every check and write docs/accuracy.md (about three minutes of one core)
 	$(BIN)/python tools/measure.py
 
+status: $(STAMP)  ## what was asked against what is reached, measured again (ALL=1: every row; hours) -> docs/status.md
+	$(BIN)/python tools/status.py $(if $(ALL),--all) $(ROWS)
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tools/build_schema.py --check
 	$(BIN)/python tools/build_docs.py --check
+	$(BIN)/python benchmarks/scoreboard.py --check
+	$(BIN)/python tools/status.py --check
 
 docs: $(STAMP)  ## write every generated page
 	$(BIN)/python tools/build_docs.py
@@ -64,12 +69,14 @@ schema: $(STAMP)
 snapshots: $(STAMP)
 	$(BIN)/python -m pytest tests/test_report.py --snapshot-update
 
-bench: $(STAMP)  ## speed and memory against rivals, in environments of their own
-	$(BIN)/python benchmarks/diagnose.py
-	$(BIN)/python benchmarks/stats.py
-	$(BIN)/python benchmarks/readers.py --rivals
-	$(BIN)/python benchmarks/rollouts.py
-	$(BIN)/python benchmarks/live.py
+bench: $(STAMP)  ## against rivals, in environments of their own (quick modes; FULL=1: everything, an hour or more)
+	$(BIN)/python benchmarks/scoreboard.py $(if $(FULL),,--quick)
+	$(BIN)/python benchmarks/diagnose.py $(if $(FULL),,--quick)
+	$(BIN)/python benchmarks/stats.py $(if $(FULL),,--quick)
+	$(BIN)/python benchmarks/readers.py --rivals $(if $(FULL),,--repeat 1)
+	$(BIN)/python benchmarks/rollouts.py $(if $(FULL),,--size 200)
+	$(BIN)/python benchmarks/page.py
+	$(BIN)/python benchmarks/live.py $(if $(FULL),,--quick)
 
 clean:
 	rm -rf .venv $(TRL)

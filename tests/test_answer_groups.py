@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlclinic import answers, vitals
+from rlclinic import answers, recompute_advantages, vitals
 from rlclinic.answers import advantages, agreement, groups, parts
 from rlclinic.checks import rewards
 from rlclinic.diagnose import diagnose
 from rlclinic.model import Column, Component, Finding, Knob, Run, Severity
 from rlclinic.readers import read
+from rlclinic.readers.answers import read_answers
 from rlclinic.readers.answers.gather import Gatherer, Shape
 from rlclinic.rollouts import Answer, Regraded, Rollouts
 
@@ -563,9 +564,13 @@ def test_any_answers_give_an_answer(rows: list[Answer], ordered: bool) -> None:
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the labelled logs are not beside the project")
-def test_the_trainers_own_share_is_the_count_where_it_is_right() -> None:
+def test_the_trainers_own_share_is_the_count_where_it_is_right(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> None:
     false: list[str] = []
-    for case in [path.parent for path in sorted(CORPUS.glob("*/rollouts.jsonl"))][::2]:
+    cases = [path.parent for path in sorted(CORPUS.glob("*/rollouts.jsonl"))]
+    full = bool(request.config.getoption("--full"))
+    for case in cases if full else cases[::2]:
         run = answers.complete(read([case / "metrics.jsonl"], rollouts=[case / "rollouts.jsonl"]))
         assert agreement.trusted(run) is not None, case.name
         assert agreement.CONTRADICTED not in codes(run), case.name
@@ -574,7 +579,24 @@ def test_the_trainers_own_share_is_the_count_where_it_is_right() -> None:
             false.append(case.name)
         else:
             assert "equal to the count" in run[SHARE].note, case.name
-    assert len(false) == 2
+    record_property("distrusted", len(false))
+    record_property("runs", len(cases))
+    assert len(false) == (3 if full else 2)
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the labelled logs are not beside the project")
+def test_advantages_are_those_that_trl_saved(record_property: Callable[[str, object], None]) -> None:
+    pytest.importorskip("pyarrow", reason="needs pyarrow: pip install 'rlclinic[parquet]'")
+    tables, _ = read_answers(sorted(CORPUS.glob("*/completions/*.parquet")))
+    live, off = 0, 0.0
+    for table in tables:
+        made = np.asarray(recompute_advantages(table.reward, groups=table.group).values)
+        live += int(np.sum(table.sums(table.centred(table.reward) ** 2)[table.group] > 0))
+        off = max(off, float(np.abs(made - table.advantage).max()))
+    record_property("live", live)
+    record_property("off", f"{off:.1e}")
+    assert live > 1000
+    assert off < 1e-6
 
 
 def test_a_part_leads_from_the_step_at_which_it_does() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rlclinic import vitals
 from rlclinic.answers.mismatch import gaps, trained
-from rlclinic.answers.prompts import near_copies, normal, overlap, prompts, stretches
+from rlclinic.answers.prompts import near_copies, normal, overlap, stretches
 from rlclinic.checks import CHECKS
 from rlclinic.checks.form import examine
 from rlclinic.model import Examination, Run, Severity
@@ -96,22 +96,8 @@ def test_the_two_may_stand_in_different_files() -> None:
 
 
 def test_without_both_nothing_is_said() -> None:
-    seen = prompts((table(TRAINED, []),))
-    assert seen is not None
-    assert seen.overlap is None
+    assert overlap((table(TRAINED, []),)) is None
     assert judged("contamination", table(TRAINED, [])).outcome == "unexamined"
-    assert prompts((table(TRAINED, []).only(np.zeros(200, dtype=bool)),)) is None
-
-
-def test_how_often_prompts_come_back() -> None:
-    seen = prompts((table(TRAINED[:20] * 5, []),))
-    assert seen is not None
-    assert (seen.trained, seen.every, seen.passes) == (20, 5.0, 5.0)
-    assert seen.twice == 0
-    once = prompts((table(TRAINED, []),))
-    assert once is not None
-    assert (once.every, once.passes) == (None, 1.0)
-    assert prompts((table([f"{one} left 3 right" for one in TRAINED], []),)).leaks == 0  # type: ignore[union-attr]
 
 
 def test_long_prompts_are_compared_in_time() -> None:

@@ -71,6 +71,13 @@ def test_named_answers_replace_those_beside_the_log(tmp_path: Path) -> None:
         assert "are left" not in said(again)
 
 
+@pytest.mark.parametrize("place", ["async_rollouts_8k/metrics.jsonl", "run/rollout_metrics.jsonl"])
+def test_a_log_is_a_log_whatever_it_or_its_folder_is_called(tmp_path: Path, place: str) -> None:
+    run = read([log(tmp_path / place)])
+    assert run["reward.mean"].values.tolist() == [0.25] * 10
+    assert not run.rollouts
+
+
 def test_answers_of_two_runs_stay_apart(tmp_path: Path) -> None:
     one = lines(tmp_path / "a" / "x.jsonl", answers(range(10)))
     two = lines(tmp_path / "b" / "y.jsonl", answers(range(10), "so "))

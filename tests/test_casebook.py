@@ -14,7 +14,7 @@ from rlclinic.simulate import run_from_spec
 
 EXPECTED = re.compile(
     r"(?P<check>[a-z_]+): (?:(?P<severity>info|warning|critical)(?: or worse)?|(?P<outcome>unexamined|not_applicable|quiet))"
-    r"(?:, onset (?P<low>\d+)\.\.(?P<high>\d+))?$"
+    r"(?:, onset (?P<low>\d+)\.\.(?P<high>\d+))?(?P<first>, first)?$"
 )
 
 
@@ -52,6 +52,8 @@ def verify(diagnosis: Diagnosis, case: Case, seed: int) -> None:
             least = Severity[want["severity"].upper()]
             fits = finding.severity >= least if "or worse" in line else finding.severity == least
             assert fits, f"seed {seed}: {finding.severity.label}: {finding.says}"
+            if want["first"]:  # the change that the first three lines of the report advise is its own
+                assert diagnosis.verdict.primary == name, f"seed {seed}: {diagnosis.verdict.says}"
             if want["low"]:
                 assert finding.onset is not None, f"seed {seed}: no onset: {finding.says}"
                 assert float(want["low"]) <= finding.onset.step <= float(want["high"]), f"seed {seed}: {finding.onset}"

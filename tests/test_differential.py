@@ -9,7 +9,7 @@ import pytest
 
 from rlclinic.checks import BY_NAME, CHECKS
 from rlclinic.diagnose import diagnose
-from rlclinic.differential import ancestors, descendants, order, rivalled, told_apart
+from rlclinic.differential import ancestors, dated, descendants, order, rivalled, told_apart
 from rlclinic.model import Finding, Onset, Severity
 from rlclinic.simulate import as_run, scenario
 
@@ -113,3 +113,17 @@ def test_whatever_is_found_is_placed_once_and_never_in_a_circle(seed: int) -> No
     assert sorted(f.check for f in ordered) == sorted(map(str, names))
     places = {f.check: i for i, f in enumerate(ordered)}
     assert all(places[cause] < places[f.check] for f in ordered for cause in f.because_of)
+
+
+def test_no_consequence_is_dated_before_its_cause() -> None:
+    """Within two rows both are one event, dated by the cause; a cause of which the effect was there earlier was, too."""
+    fall, decline = finding("sudden_collapse", at=(155, 150, 160)), finding("reward_decline", at=(150, 145, 150))
+    near = {f.check: f.onset for f in dated(order([fall, decline]), row=5.0)}
+    assert near["sudden_collapse"] == fall.onset
+    assert near["reward_decline"] == Onset(155, 145, 155)
+    cut, dead = finding("truncation", at=(200, 40, 210)), finding("zero_variance_all_wrong", at=(50, 45, 55))
+    far = {f.check: f.onset for f in dated(order([cut, dead]), row=1.0)}
+    assert far["truncation"] == Onset(55, 40, 210)
+    assert far["zero_variance_all_wrong"] == Onset(55, 45, 55)
+    after = order([finding("truncation", at=(50, 45, 55)), finding("zero_variance_all_wrong", at=(90, 80, 95))])
+    assert dated(after, row=1.0) == after

@@ -777,3 +777,35 @@ def test_dictionaries_and_quoted_lines_among_verl_lines() -> None:
     assert "reward" not in log.series
     told = "Training Progress:  3%|3  | 1/9 [00:01<00:08]step:1 - a/reward:0.5 - b/kl:0.25\nINFO:x:step:2 - a/reward:1.5 - b/kl:0.25\n"
     assert read(told).steps.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("wrap", ["docker", "cloud", "lines", "document", "cut"])
+def test_console_lines_that_something_wrapped_in_json(wrap: str) -> None:
+    """What a container's log driver or a log service keeps is the console all the same."""
+    printed = [
+        f"(TaskRunner pid=7) step:{i} - actor/entropy:0.{i + 30} - critic/score/mean:0.{i + 10}" for i in range(5)
+    ]
+    lines = [line for one in printed for line in (one, "Training Progress:  4%| | 4/80 [1:40<20:13, 86s/it]")]
+    if wrap == "docker":
+        text = "".join(
+            json.dumps({"log": line + "\n", "stream": "stdout", "time": "2026-01-01T10:00:00Z"}) + "\n"
+            for line in lines
+        )
+    elif wrap == "cut":  # at 16 KiB, here at 30 characters
+        pieces = [piece for line in lines for piece in (line[:30], line[30:] + "\n")]
+        text = "".join(json.dumps({"log": piece, "stream": "stdout"}) + "\n" for piece in ["\n", *pieces])
+    elif wrap == "cloud":
+        text = "".join(json.dumps({"timestamp": 17, "textPayload": line, "labels": {"k": 1}}) + "\n" for line in lines)
+    elif wrap == "lines":
+        text = "".join(json.dumps({"line": 3790 + i, "text": line}) + "\n" for i, line in enumerate(lines))
+    else:
+        text = json.dumps({"available": True, "lines": [{"line": i, "text": line} for i, line in enumerate(lines)]})
+    log = read(text)
+    assert values(log, "critic/score/mean") == [0.10, 0.11, 0.12, 0.13, 0.14]
+
+
+def test_what_a_saved_answer_says_of_training_is_no_log() -> None:
+    said = "step:1 - actor/entropy:0.3 - critic/score/mean:0.4"
+    for record in ({"prompt": "p", "completion": said, "message": said}, {"text": said}):
+        with pytest.raises(CannotRead):
+            read((json.dumps(record) + "\n") * 5)

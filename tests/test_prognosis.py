@@ -93,6 +93,16 @@ def test_lost_signal_goes_on_from_here(check: str) -> None:
     assert rollback(one, {check: one}, run(checkpoints=saved(50))) is None
 
 
+def test_a_state_of_the_first_row_sends_nothing_back_beyond_the_damage() -> None:
+    cut = Finding(severity=Severity.CRITICAL, says="", check="truncation", onset=Onset(1, 1, 1))
+    findings = {"truncation": replace(cut, leads_to=("reward_decline",)), "reward_decline": collapse()}
+    found = rollback(findings["truncation"], findings, run(checkpoints=saved(50, 100)))
+    assert found is not None
+    assert found.checkpoint == "checkpoint-100"
+    spoiled = {**findings, "reward_decline": replace(collapse(), onset=Onset(1, 1, 1))}
+    assert rollback(spoiled["truncation"], spoiled, run(checkpoints=saved(50, 100))).checkpoint is None  # type: ignore[union-attr]
+
+
 def test_money_needs_time_gpus_and_a_price() -> None:
     dead = Finding(severity=Severity.CRITICAL, says="", check="zero_variance_all_right", wasted=0.5)
     plain = cost(dead, run())

@@ -478,6 +478,68 @@ def test_pasted_tables(text: str) -> None:
     assert log.excerpt
 
 
+def test_pasted_tables_of_the_same_steps_are_one() -> None:
+    log = read(
+        "Step | reward | kl | entropy\n-- | -- | -- | --\n1 | 0.5 | nan | 0\n2 | 0.6 | 0.02 | No Log\n\n"
+        "Step | reward | completions / mean_length | entropy\n-- | -- | -- | --\n1 | 0.5 | 210.0 | 0\n2 | 0.6 | 19\n\n"
+        "Step | reward | grad_norm\n-- | -- | --\n1 | 0.9 | 3.0\n2 | 0.8 | 3.5\n"  # of another run
+    )
+    assert log.steps.tolist() == [1, 2]
+    assert values(log, "completions/mean_length") == [210.0, 19.0]
+    assert "entropy" not in log.series  # its 0 stands where nothing was logged
+    assert "grad_norm" not in log.series
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "When I use the new code, rewards/format_reward is not 0, but rewards/accuracy_reward is\n\n{}\n",
+        "1. The dynamic, grad_norm is large. Here are the steps 1, 2\n```\n{}\n```\n",
+        "> > It stopped, reward stays\n> > {}\n",
+    ],
+)
+def test_prose_with_commas_above_a_log(text: str) -> None:
+    line = "{'loss': 0.1, 'grad_norm': 0.5, 'reward': 0.25, 'kl': 0.01, 'epoch': 0.1}"
+    assert values(read(text.replace("{}", line)), "reward") == [0.25]
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("step: 7, loss: 0.5, reward: 0.25\nstep: 8, loss: 0.4, reward: 0.5\n", [7, 8]),
+        ("Step 7: loss: 0.5 reward: 0.25\nStep 8: loss: 0.4 reward: 0.5\n", [7, 8]),
+        ("loss: 0.5 | reward: 0.25 | kl: nan\nloss: 0.4 | reward: 0.5 | kl: inf\n", [1, 2]),
+        ("step: 7|loss: 0.5\nreward: 0.25\n-----\nstep: 8|loss: 0.4\nreward: 0.5\n-----\n", [7, 8]),
+        ("2025-05-01 10:00:01 INFO step: 7, reward: 0.25\n2025-05-01 10:00:09 INFO step: 8, reward: 0.5\n", [7, 8]),
+        (
+            "[2025-05-01 10:00:01] INFO iter 7: reward=0.25 kl=0.1\n[2025-05-01 10:00:09] INFO iter 8: reward=0.5 kl=0.1\n",
+            [7, 8],
+        ),
+        ("INFO:root:step=7 reward=0.25\nINFO:root:step=8 reward=0.5\n", [7, 8]),
+    ],
+)
+def test_a_loop_that_prints_names_and_numbers(text: str, steps: list[int]) -> None:
+    log = read(text)
+    assert values(log, "reward") == [0.25, 0.5]
+    assert log.steps.tolist() == steps
+
+
+def test_one_row_of_names_and_numbers() -> None:
+    log = read("My run shows\n- reward: 0.0\n- reward_std: 0.0\n- loss: 0.0001\n- accuracy: 12%\nand nothing moves.\n")
+    assert {key: values(log, key) for key in log.series} == {"reward": [0.0], "reward_std": [0.0], "loss": [0.0001]}
+    with pytest.raises(CannotRead):  # settings: nothing among them is measured
+        read("learning_rate: 1e-6\nnum_generations: 8\nkl_coef: 0.04\n")
+    table = read(
+        "mean reward: 0.5\nloss: 0.1\n\n| Step | reward | kl |\n|---|---|---|\n| 1 | 0.5 | 0.01 |\n| 2 | 0.6 | 0.02 |\n"
+    )
+    assert values(table, "reward") == [0.5, 0.6]
+
+
+def test_an_update_that_verl_skipped() -> None:
+    log = read("[Global Step: 20] Update Actor Starts ...\n WARN: rank 0 grad_norm is not finite: inf\n")
+    assert values(log, "grad_norm") == [math.inf]
+
+
 def test_a_table_without_training_metrics_is_no_log() -> None:
     with pytest.raises(CannotRead):
         read("| `num_generations` | share |\n|---|---|\n| 2 | 70,2 % |\n| 4 | 44,9 % |\n")

@@ -19,7 +19,7 @@ from rlclinic.names import Turn
 from rlclinic.prescribe import Form, configurations, patch
 from rlclinic.readers.config import arguments, flat_settings, from_call
 from rlclinic.remedies import prescribe
-from rlclinic.simulate import as_run, scenario
+from rlclinic.simulate import as_run, run_from_spec, scenario
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -332,3 +332,30 @@ def test_a_setting_of_an_unknown_trainer_is_told_as_ours() -> None:
     assert unknown.changes
     assert "dynamic_sampling: our name" in unknown.note
     assert "our name" not in one("log_completions", of("trl")).note
+
+
+@pytest.mark.parametrize(("share", "helps"), [(0.6, True), (0.95, False)])
+def test_larger_groups_are_not_prescribed_where_nearly_all_groups_would_stay_dead(share: float, helps: bool) -> None:
+    spec = {"steps": 6, "reward.mean": {"values": [0.01] * 6}, "group.zero_var_frac": {"values": [share] * 6}}
+    finding = diagnose(run_from_spec(spec, 0), only=["zero_variance_all_wrong"]).findings[0]
+    assert ("larger_groups" in [one.id for one in finding.prescriptions]) is helps
+
+
+@pytest.mark.parametrize(("fp16", "first"), [(None, "precision"), (True, "precision"), (False, "inspect_batch")])
+def test_bf16_is_prescribed_for_nan_only_where_the_run_may_be_in_fp16(fp16: bool | None, first: str) -> None:
+    values = [1.0, 1.2, float("nan"), 1.1, 0.9, 1.0]
+    run = Run(columns={"grad.norm": column("grad.norm", *values), "reward.mean": column("reward.mean", *[0.4] * 6)})
+    known = {} if fp16 is None else {"fp16": Knob("fp16", fp16, "fp16", "config")}
+    finding = diagnose(replace(run, knobs=known), only=["nan_inf"]).findings[0]
+    assert finding.prescriptions[0].id == first
+
+
+@pytest.mark.parametrize(("bonus", "writes"), [(0.0, "entropy_coef=0.001"), (0.003, "entropy_coef=0.009")])
+def test_an_entropy_bonus_that_does_not_hold_the_entropy_is_raised(bonus: float, writes: str) -> None:
+    run = run_from_spec({"preset": "entropy_collapse", "steps": 300, "drop": ["clip.high_frac"]}, 0)
+    framework = Framework("trl", "TRL", version="1.16.0", how="given")
+    run = replace(
+        run, framework=framework, knobs={"entropy_coef": Knob("entropy_coef", bonus, "entropy_coef", "config")}
+    )
+    finding = diagnose(run, only=["entropy_collapse"]).findings[0]
+    assert [change.writes for change in finding.prescriptions[0].changes] == [writes]

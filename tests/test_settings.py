@@ -169,3 +169,34 @@ def test_the_module_that_is_started_names_the_trainer() -> None:
     assert run.framework is not None
     assert run.framework.name == "openrlhf"
     assert "openrlhf" not in read_log(None, ("from openrlhf.cli import x\n" + ROWS).encode()).versions
+
+
+@pytest.mark.parametrize(("weights", "known"), [([0.3] * 30, 0.3), ([0.3 + 0.001 * i for i in range(30)], None)])
+def test_a_setting_that_the_trainer_logs_as_a_series(tmp_path: Path, weights: list[float], known: float | None) -> None:
+    """The cure of a rising entropy is its bonus, of which the log alone may tell; what a controller moves is no setting."""
+    rows = [
+        {"step": i + 1, "reward": 0.4, "reward_std": 0.2, "entropy": 0.4, "completions/mean_length": 90.0, "kl": 0.01}
+        | {"entropy_coef": weight, "policy_loss": 0.01}
+        for i, weight in enumerate(weights)
+    ]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = read([path])
+    assert run.framework is not None
+    assert run.framework.name == "trl"
+    assert run.knob("entropy_coef") == known
+
+
+@pytest.mark.parametrize(("said", "sampler"), [({}, None), ({"use_vllm": False}, False), ({"use_vllm": True}, True)])
+def test_a_default_without_a_second_engine_yields_to_its_measured_mismatch(
+    tmp_path: Path, said: dict[str, bool], sampler: bool | None
+) -> None:
+    log = tmp_path / "metrics.jsonl"
+    rows = [{"step": s, "reward": 0.5, "loss": 0.1, "frac_reward_zero_std": 0.1} for s in range(1, 9)]
+    gap = "sampling/sampling_logp_difference/mean"
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"num_generations": 8, "scale_rewards": "group", "max_completion_length": 64, **said}))
+    log.write_text("".join(json.dumps({**row, gap: 0.02}) + "\n" for row in rows))
+    assert read([log, config]).knob("sampler") is sampler
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read([log, config]).knob("sampler") is bool(sampler)

@@ -414,6 +414,12 @@ def test_a_dialect_logs_what_its_framework_has_a_key_for(dialect: str) -> None:
     assert ("eval.score" in written) == bool(found.score)
 
 
+def test_a_run_whose_settings_leave_out_when_it_evaluates_is_written() -> None:
+    made = scenario("duplicated_or_missing_steps", steps=40)
+    assert "eval_every" not in made.settings
+    assert json.loads(write(made, "trl", "trainer_state"))["eval_steps"] == -1
+
+
 def test_every_dialect_has_a_form_and_generation_is_fast() -> None:
     assert forms("trl") == ("jsonl", "trainer_state", "console", "console5")
     assert forms("verl") == ("jsonl", "console")

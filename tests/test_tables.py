@@ -42,7 +42,7 @@ def test_every_row_resolves_and_has_a_source(name: str) -> None:
         for one in spelled.defaults:
             assert "value" in one
             assert {"since", "until"} & one.keys(), spelled
-    for metric, (writes, _) in table.enables.items():
+    for metric, (writes, *_) in table.enables.items():
         assert names.metric(metric).says
         assert writes
     for mark in table.versions:

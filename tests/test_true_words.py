@@ -124,3 +124,49 @@ def test_a_page_offers_no_change_where_nothing_needs_action() -> None:
     assert told.verdict.severity == "info", told.verdict
     assert any(f.prescriptions for f in told.findings)
     assert 'class="change' not in render(told, "html")
+
+
+def test_a_policy_that_melts_over_some_rows_jumped_with_its_reward() -> None:
+    """Its entropy climbs row by row from the cliff on, which no step scan calls a step; a verifier leaves it alone."""
+    reward = np.where(STEPS < 200, 0.8, 0.01) + 0.02 * NOISE
+    calm = 0.3 + 0.02 * NOISE
+    melting = calm + np.clip((STEPS - 199) * 0.2, 0.0, 6.0)
+    for entropy, told, first in (
+        (melting, "with it entropy.mean", "roll_back"),
+        (calm, "nothing else", "score_gold_answers"),
+    ):
+        found = diagnose(run(reward__mean=reward, entropy__mean=entropy)).findings
+        collapse = next(f for f in found if f.check == "sudden_collapse")
+        assert told in collapse.says
+        assert collapse.remedies[0] == first
+
+
+def test_a_flat_reward_is_told_once() -> None:
+    flat = diagnose(run(reward__mean=0.4 + 0.02 * NOISE))
+    assert "no_learning" in {f.check for f in flat.findings}
+    assert "plateau" not in {f.check for f in flat.findings}
+    assert next(c.finding.severity for c in flat.checks if c.check == "plateau" and c.finding) is None
+    stopped = diagnose(run(reward__mean=0.4 + 0.3 * np.minimum(STEPS / 60, 1.0) + 0.02 * NOISE))
+    assert "plateau" in {f.check for f in stopped.findings}
+
+
+def test_a_kl_that_stood_still_for_want_of_a_finite_gradient_follows_from_that() -> None:
+    """Also where the run is finite again; the same rows of 0 beside finite gradients have a cause of their own."""
+    kl = np.where(STEPS < 60, 0.0, 0.001 + 1e-5 * NOISE)
+    series = {"reward__mean": 0.4 + 0.1 * STEPS / 300 + 0.02 * NOISE, "optim__lr": np.full(300, 1e-6), "kl__ref": kl}
+    lost = diagnose(run(grad__norm=np.where(STEPS < 60, np.nan, 0.3), **series))
+    assert next(f for f in lost.findings if f.check == "kl_pinned_zero").because_of == ("nan_inf",)
+    kept = diagnose(run(grad__norm=np.where(STEPS > 250, np.nan, 0.3), **series))
+    assert next(f for f in kept.findings if f.check == "kl_pinned_zero").because_of == ()
+
+
+def test_a_kl_that_leaves_0_is_no_jump() -> None:
+    kl = np.where(STEPS < 60, 0.0, 0.001 + 1e-5 * NOISE)
+    assert "no jump" in _says("entropy_cliff", run(kl__ref=kl))
+    assert "jumped" in _says("entropy_cliff", run(kl__ref=np.where(STEPS < 60, 1e-4, 0.001) + 1e-5 * NOISE))
+
+
+def _says(check: str, sick: Run) -> str:
+    finding = examine(BY_NAME[check], sick)[0].finding
+    assert finding is not None
+    return finding.says

@@ -11,7 +11,7 @@ import pytest
 import pairs
 from rlclinic.diagnose import diagnose
 from rlclinic.model import Diagnosis, Onset, RewardRange, Run
-from rlclinic.simulate import run_from_spec
+from rlclinic.simulate import as_run, run_from_spec, scenario
 from rlclinic.verify import Cure, verify
 from rlclinic.verify.alignment import align
 from rlclinic.verify.levels import incomparable
@@ -137,3 +137,46 @@ def test_rows_are_not_asked_for_where_the_check_cannot_look() -> None:
     assert found.check == "unseen"
     assert found.verdict == "undecided"
     assert not found.more
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "verdict"), [(1e-6, 400, "cured"), (5e-7, 290, "undecided"), (5e-7, 400, "cured")]
+)
+def test_at_half_the_learning_rate_an_illness_comes_at_twice_the_step(rate: float, steps: int, verdict: str) -> None:
+    """A run that takes smaller steps and is still well at the age at which the other fell ill has not shown a cure."""
+    plain = {
+        k: {a: b for a, b in v.items() if a not in ("rises", "falls")}
+        for k, v in pairs.SPECS["entropy_rise"][1].items()
+    }
+    before = pairs.with_knobs(made(8, **pairs.SPECS["entropy_rise"][1]), learning_rate=1e-6)
+    after = pairs.with_knobs(made(9, steps, **plain), learning_rate=rate)
+    runs = [replace(run, columns={m: c for m, c in run.columns.items() if m != "optim.lr"}) for run in (before, after)]
+    found = cure("entropy_rise", *runs)
+    assert found.verdict == verdict
+    assert ("would come near step" in found.says) is (verdict == "undecided")
+
+
+@pytest.mark.parametrize("score", [0.38, 0.30])
+def test_a_cure_that_costs_the_held_out_score_is_told(score: float) -> None:
+    """A bonus that holds the entropy up may pay for randomness: the metric is back and the task is lost."""
+    after = made(
+        7, **{
+            "entropy.mean": {"level": 0.9, "noise": 0.03},
+            "reward.mean": {"level": 0.4, "noise": 0.03},
+            "eval.score": {"level": score, "noise": 0.01, "every": 20},
+        }
+    )  # fmt: skip
+    found = verify(*only("entropy_collapse", made(4, **COLLAPSE), after))
+    assert found.verdict == "cured"
+    assert ("The held-out score is 0.3" in found.says) is (score == 0.30)
+
+
+def test_a_part_that_was_taken_out_dominates_no_more() -> None:
+    """With one part left the check has nothing to compare: that is the cure, not a want of data."""
+    before = as_run(scenario("dominating_reward_component", steps=400, seed=1, log_every=1))
+    left = {name: part for name, part in before.components.items() if "acc" in name or "correct" in name}
+    after = replace(
+        made(2), components={k: replace(p, mean=replace(p.mean, values=p.mean.values + 1e-3)) for k, p in left.items()}
+    )
+    assert len(before.components) > len(after.components) == 1
+    assert cure("dominating_reward_component", before, after).verdict == "cured"

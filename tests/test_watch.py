@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rlclinic.cli import cli
-from rlclinic.cli.alerting import beside
+from rlclinic.cli.following import beside
 from rlclinic.cli.watching import _has_screen
 from rlclinic.live import following, parts, rotated
 from rlclinic.live.events import Event
@@ -693,7 +693,9 @@ def test_a_state_that_cannot_be_kept_is_said_and_stops_nothing(tmp_path: Path, c
         watch.turn()
     assert watch.follower.rows == 21
     looks, others = [one for one in said if "looked at" in one], [one for one in said if "looked at" not in one]
-    assert looks == ["looked at 21 rows in 0.0 s: nothing to tell"] * 3
+    assert [re.sub(r"in \d+\.\d s", "in TIME", one) for one in looks] == [
+        "looked at 21 rows in TIME: nothing to tell"
+    ] * 3
     assert len(others) == 1
     assert "cannot be kept" in others[0]
 
@@ -990,10 +992,12 @@ def test_once_as_json_is_one_object_an_event(tmp_path: Path, quick: Callable[[Ca
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "a PATH"),
+        ([], "a SOURCE"),
         (["-"], "files or a directory that grow"),
         (["LOG", "--state", "LOG"], "a new file for the state"),
         (["LOG", "--state", "PIPE"], "a new file for the state"),
+        (["not/there/yet.jsonl", "--framework", "nosuch"], "a framework"),
+        (["not/there/yet.jsonl", "--names", "LOG"], "a TOML file"),
     ],
 )
 def test_what_cannot_be_watched_is_told(arguments: list[str], says: str, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cures
 import labelled
 import replay
 from casebook import Case, cases
@@ -416,7 +417,7 @@ def main(arguments: list[str]) -> int:
     new = everything(
         nowhere if given.check else given.corpus, kept_logs(old), lambda line: print(line, file=sys.stderr)
     )
-    new = with_live(new, kept_live(old))
+    new = with_live(new + cures.section(cures.kept()), kept_live(old))
     if given.check:
         if new != old:
             print(f"stale: {PAGE.relative_to(labelled.ROOT)}; run make accuracy", file=sys.stderr)

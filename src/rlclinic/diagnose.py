@@ -14,10 +14,10 @@ import numpy as np
 from rlclinic import names, vitals
 from rlclinic.answers import agreement
 from rlclinic.checks import BY_NAME, CHECKS, RENAMED, Check, examine
-from rlclinic.differential import MEASUREMENT, ancestors, order, rivalled
+from rlclinic.differential import MEASUREMENT, ancestors, dated, order, rivalled, told_once
 from rlclinic.errors import BadTable, UnknownName, nearest
 from rlclinic.model import ROLLOUTS, Diagnosis, Evidence, Examination, Finding, Note, Run, Severity, Strength, Verdict
-from rlclinic.prognosis import cost, rollback
+from rlclinic.prognosis import cost, resume, rollback
 from rlclinic.reassurances import reassurances, uncontradicted
 from rlclinic.remedies import prescribe
 from rlclinic.stats.evidence import benjamini_hochberg, strength
@@ -64,14 +64,22 @@ def _diagnosed(
     normal = reassurances(judged)
     examinations = weigh(outcome for outcome, _ in outcomes)
     notes = {note.id: note for note in normal} | {note.id: note for _, left in outcomes for note in left}
-    found = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]
-    by_check = {finding.check: finding for finding in rivalled(order(found))}
+    seen = [e.finding for e in examinations if e.finding is not None and e.finding.severity is not None]
+    found = told_once(seen)
+    covered = {f.check for f in seen} - {f.check for f in found}
+    row = float(np.median(np.diff(run.steps))) if len(run.steps) > 1 else 0.0
+    by_check = {finding.check: finding for finding in rivalled(dated(order(found), row))}
     for name, finding in by_check.items():
         by_check[name] = _complete(finding, by_check, run)
     ordered = _one_way_back(list(by_check.values()))
     ordered = [replace(f, cost=cost(f, run, gpu_hour_price=gpu_hour_price)) for f in ordered]
     by_check = {finding.check: finding for finding in ordered}
-    checks = tuple(replace(e, finding=by_check.get(e.check, e.finding)) for e in examinations)
+    checks = tuple(
+        replace(e, finding=replace(e.finding, severity=None))
+        if e.check in covered and e.finding is not None
+        else replace(e, finding=by_check.get(e.check, e.finding))
+        for e in examinations
+    )
     return Diagnosis(
         run=run,
         verdict=_verdict(run, ordered, checks),
@@ -156,7 +164,7 @@ def _one_way_back(ordered: list[Finding]) -> list[Finding]:
 def _complete(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Finding:
     """The finding with its rollback, prescriptions and references."""
     one = BY_NAME[finding.check]
-    finding = replace(finding, status=one.status, resume=one.resume, rollback=rollback(finding, findings, run))
+    finding = replace(finding, status=one.status, resume=resume(finding), rollback=rollback(finding, findings, run))
     if finding.severity == Severity.INFO and finding.title == one.title and one.info_title:
         finding = replace(finding, title=one.info_title)
     references = tuple(names.reference(id) for id in one.references)
@@ -169,9 +177,13 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
     broken = [e.check for e in checks if e.outcome == "failed"]
     trouble = f" {len(broken)} checks broke: {', '.join(broken)}." if broken else ""
     if run.kind == "supervised":
-        return Verdict(
-            "undecided", None, "This is a log of supervised training: no rewards, nothing to judge here." + trouble
+        lost = [c.key for c in run.columns.values() if c.nonfinite]
+        are = "are" if len(lost) > 1 else "is"
+        broken_too = f" {', '.join(lost[:3])} {are} NaN or infinite, which is broken in any training." if lost else ""
+        says = (
+            "This is a log of supervised or preference training: no sampled answers are rewarded, so nothing is judged."
         )
+        return Verdict("undecided", None, f"{says}{broken_too}{trouble}")
     of_run = [f for f in findings if BY_NAME[f.check].family != MEASUREMENT]
     worst = max((f.severity for f in of_run if f.severity is not None), default=None)
     if worst is not None and worst >= Severity.WARNING:
@@ -191,11 +203,7 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
             f"None of the {len(run.unrecognised)} keys of this log is known, so nothing can be judged; {SUGGEST}.{trouble}",
         )
     if not len(run.steps):
-        why = (
-            f"the log ends in an error before any training step ({run.ending})"
-            if run.ending
-            else "no training step is in the log"
-        )
+        why = "the log ends in an error before any training step" if run.ending else "no training step is in the log"
         return Verdict("undecided", None, f"Nothing can be judged: {why}.{trouble}")
     if run.excerpt or run.short:
         rows = len(run.steps)
@@ -255,10 +263,10 @@ def _like_reward(run: Run) -> str:
 def _answer(finding: Finding, behind: str = "") -> str:
     """What the run has, and the numbers that show it, in one sentence; ``behind`` names a graver finding beside it."""
     title = (finding.title or BY_NAME[finding.check].title).rstrip(".")
-    head = title.split(":")[0]
+    head, end = title.split(":")[0], "" if finding.says.endswith("?") else "."
     if finding.says.lower().startswith(head.lower()):
-        return f"{finding.says[0].upper()}{finding.says[1:]}{f', {behind}' if behind else ''}."
-    return f"{head}{f', {behind}' if behind else ''}: {finding.says}."
+        return f"{finding.says[0].upper()}{finding.says[1:]}{f', {behind}' if behind else ''}{end}"
+    return f"{head}{f', {behind}' if behind else ''}: {finding.says}{end}"
 
 
 MOST_TO_LOG = 8
@@ -269,6 +277,8 @@ _VITAL = ("entropy.mean", "eval.score", "group.zero_var_frac", "reward.group_std
 def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]) -> tuple[str, ...]:
     """The settings that would let the unexamined checks look, in the framework's spelling: vital series first, then those
     that most checks ask for."""
+    if run.kind == "crash":
+        return ()
     wanted: dict[str, int] = {}
     for examination in checks:
         for need in examination.missing:
@@ -278,21 +288,23 @@ def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]
                 wanted[metric] = wanted.get(metric, 0) + 1
     if "kl_absent_expected" in notes:
         wanted.pop("kl.ref", None)
-    if run.algorithm not in (None, "ppo", "gae"):  # without a critic there is nothing of one to log
-        wanted = {metric: n for metric, n in wanted.items() if not metric.startswith(("value.", "grad.norm_critic"))}
     for known in run.undecided:  # it is logged; what it means is asked elsewhere
         for metric in known.meanings:
             wanted.pop(metric, None)
     for metric in ("eval.score", "entropy.mean"):
         if metric not in run and not (run.partial and metric == "eval.score"):
             wanted.setdefault(metric, 1)
-    lines = []
-    for metric in sorted(wanted, key=lambda m: (m not in _VITAL, -wanted[m], m)):
+    order = sorted((m for m in wanted if _has(run, m)), key=lambda m: (m not in _VITAL, -wanted[m], m))
+    lines, gaps = [], [metric for metric in order if metric.startswith("mismatch.")]
+    gap = next((m for m in gaps if names.enable(m, run.framework)), gaps[0] if gaps else "")
+    for metric in order:
+        if metric in gaps and metric != gap:  # one series shows the gap between sampler and trainer
+            continue
         how = names.enable(metric, run.framework)
         title = names.metric(metric).title
         if how is not None:
             lines.append(f"{title}: {how[0]}" + (f" ({how[1]})" if how[1] else ""))
-        else:
+        elif not names.enabled(metric, run.framework):
             key = names.key_for(metric, run.framework) if run.framework is not None else None
             if key is not None:
                 lines.append(f"{title}: log {key}")
@@ -304,6 +316,22 @@ def _to_log(run: Run, checks: tuple[Examination, ...], notes: Mapping[str, Note]
         writes = told.writes or " ".join(names.write(turn.knob, turn.to, run.framework) for turn in there)
         lines += [f"sampled answers: {writes}"] if writes and not told.unavailable else []
     return tuple(lines)
+
+
+def _has(run: Run, metric: str) -> bool:
+    """Whether a run of this kind has what ``metric`` measures, as far as the log tells."""
+    family, seen = metric.split(".")[0], {name.split(".")[0] for name in run.columns}
+    if family == "value" or metric == "grad.norm_critic":
+        return "value" in seen or run.algorithm in ("ppo", "gae", "vapo")
+    if family == "mismatch":  # where the trainer may sample by itself, a sampler of its own must be known
+        return family in seen or run.knob("sampler") is True or names.spell("sampler", run.framework) is None
+    if metric == "reward.component.std":
+        return all(part.std is None for part in run.components.values())
+    if family == "offpolicy":
+        return family in seen or "staleness_limit" in run.knobs
+    if family == "agent":
+        return family in seen or (run.number("max_turns") or 1) > 1
+    return metric not in ("clip.high_frac", "clip.low_frac") or "clip.frac" in run
 
 
 def read_limits(path: Path) -> dict[str, dict[str, Any]]:

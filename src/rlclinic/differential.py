@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -46,6 +47,7 @@ def order(found: Iterable[Finding]) -> list[Finding]:
             -gravity(name),
             -(finding.severity or 0),
             one.symptom,
+            not any(n.startswith("not_") for n in finding.numbers),  # it proves that a usual cause is not its cause
             -len(explains[name]),
             not proven,
             since,
@@ -67,6 +69,44 @@ def order(found: Iterable[Finding]) -> list[Finding]:
         replace(findings[name], because_of=tuple(sorted(causes[name])), leads_to=tuple(sorted(explains[name])))
         for name in placed
     ]
+
+
+def told_once(found: Iterable[Finding]) -> list[Finding]:
+    """The findings without those that say less of what another one warns of."""
+    listed = list(found)
+    said = {one for f in listed if (f.severity or 0) >= Severity.WARNING for one in BY_NAME[f.check].stands_for}
+    return [f for f in listed if f.check not in said]
+
+
+def dated(ordered: Iterable[Finding], row: float) -> list[Finding]:
+    """The ordered findings with no consequence dated before its cause; ``row`` is the usual distance of two rows, in steps.
+
+    Both onsets are estimates. A consequence that may lie within two rows of its cause is dated with it; where it surely
+    began earlier, so did the cause, as early as its own interval allows. A symptom, such as a flat stretch, has no edge
+    that could date its cause.
+    """
+    listed = list(ordered)
+    by_check = {f.check: f for f in listed}
+    for effect in reversed(listed):
+        for name in effect.because_of:
+            cause, began = by_check[name], by_check[effect.check].onset
+            if cause.onset is None or began is None or BY_NAME[effect.check].symptom:
+                continue
+            if cause.onset.step <= began.high + 2 * row:
+                continue
+            least = cause.onset.low if cause.acts_from is None else min(cause.onset.low, cause.acts_from)
+            step = max(least, began.high)
+            by_check[name] = replace(cause, onset=replace(cause.onset, step=step, low=min(cause.onset.low, step)))
+    for effect in listed:
+        began = by_check[effect.check].onset
+        causes = [onset.step for name in effect.because_of if (onset := by_check[name].onset) is not None]
+        near = math.inf if BY_NAME[effect.check].symptom else 2 * row
+        if began is not None and causes and began.step < max(causes) <= began.high + near:
+            step = max(causes)
+            by_check[effect.check] = replace(
+                by_check[effect.check], onset=replace(began, step=step, high=max(began.high, step))
+            )
+    return [by_check[f.check] for f in listed]
 
 
 def _clearly_before(cause: Finding, effect: Finding) -> bool:
@@ -98,7 +138,10 @@ def _can_explain(cause: Finding, effect: Finding) -> bool:
     """
     if (cause.severity or 0) < Severity.WARNING or effect.own_cause:
         return False
-    if any(cause.numbers.get(name, 0.0) < least for name, least in BY_NAME[cause.check].explains_from.items()):
+    if effect.numbers.get(f"not_{cause.check}"):
+        return False
+    least = BY_NAME[cause.check].explains_from
+    if not effect.numbers.get(f"of_{cause.check}") and any(cause.numbers.get(n, 0.0) < least[n] for n in least):
         return False
     if cause.onset is None or effect.onset is None:
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -30,8 +29,6 @@ __all__ = [
     "gallery",
     "unread",
 ]
-
-By: TypeAlias = Literal["reward", "dead", "mismatch"]
 
 GROUPS = 6
 """Groups that one page shows (ours: two screens of answers)."""

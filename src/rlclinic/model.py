@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rlclinic.healthy import Baseline
 from rlclinic.history import Past
 from rlclinic.rollouts import Regraded, Rollouts
+from rlclinic.steps import common, united
 
 Floats: TypeAlias = NDArray[np.float64]
 Scalar: TypeAlias = float | int | str | bool | None
@@ -288,11 +289,10 @@ class Run:
 
     def paired(self, first: str, second: str) -> tuple[Floats, Floats, Floats]:
         """(steps, first, second) at the steps where both metrics are logged and finite; empty arrays when there are none."""
-        empty = np.empty(0)
         if first not in self.columns or second not in self.columns:
-            return empty, empty, empty
+            return np.empty(0), np.empty(0), np.empty(0)
         a, b = self.columns[first].finite, self.columns[second].finite
-        steps, i, j = np.intersect1d(a.steps, b.steps, assume_unique=True, return_indices=True)
+        steps, i, j = common(a.steps, b.steps)
         return steps, a.values[i], b.values[j]
 
     @cached_property
@@ -300,13 +300,17 @@ class Run:
         """Every step at which a training metric was logged, increasing; without a log, at which answers were saved."""
         columns = [c for name, c in self.columns.items() if not name.startswith("eval.")]
         columns += [c.mean for c in self.components.values()]
-        logged = [c.steps for c in columns if SAVED not in c.key] or [c.steps for c in columns]
-        return np.unique(np.concatenate(logged)) if logged else np.empty(0)
+        return united([c.steps for c in columns if SAVED not in c.key] or [c.steps for c in columns])
 
     @property
     def short(self) -> bool:
         """True for a paste or a log of at most ``SHORT`` rows: only states can be judged, no trends."""
         return len(self.steps) <= SHORT
+
+    @property
+    def counted(self) -> bool:
+        """True when the log states no step, so that its rows are counted: the first row need not be the first step."""
+        return any(warning.code == "row_order" and "states no step" in warning.says for warning in self.warnings)
 
     def told(self, *, gpus: float | None = None, checkpoints: Iterable[float] = ()) -> Run:
         """The run with what only its owner knows: the GPUs of the whole job, and steps at which the policy was saved."""
@@ -461,8 +465,7 @@ class Rollback:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a failure wasted: the share of the run's compute, GPU-hours and money where these are known, and in words all
-    that was assumed."""
+    """What a failure wasted: the share of the run's compute, GPU-hours and money where known, and what was assumed."""
 
     wasted_share: float
     gpu_hours: float | None
@@ -503,7 +506,8 @@ class Finding:
     tier: Tier = "likely"
     status: Maturity = "stable"
     resume: str = ""
-    """From where a cured run goes on: ``before`` the onset, from ``here``; empty where neither follows."""
+    """From where a cured run goes on: ``before`` the onset, from ``here``; empty where neither follows. A check sets it
+    only where its table does not hold for this run."""
     because_of: tuple[str, ...] = ()
     leads_to: tuple[str, ...] = ()
     rivals: tuple[str, ...] = ()

@@ -16,23 +16,34 @@ from rlclinic.model import Cost, Finding, Onset, Rollback, Run, Severity
 def rollback(finding: Finding, findings: Mapping[str, Finding], run: Run) -> Rollback | None:
     """From where a run with this root goes on once it is cured; None when it may go on from where it is.
 
-    A failure that spoils the weights (its table says ``resume = "before"``, or that of something it led to) sends the run
-    back to before the earliest of the movers; lost signal or a policy that is merely too sure does not.
+    A failure that spoils the weights (its table says ``resume = "before"``, or that of something it led to; the check may
+    know better of this run) sends the run back to before the earliest of the movers; lost signal or a policy that is
+    merely too sure does not.
     """
     if (finding.severity or 0) < Severity.WARNING or finding.because_of:
         return None
     chain = [finding, *(findings[name] for name in sorted(descendants(finding.check, findings)))]
-    spoiling = [f for f in chain if BY_NAME[f.check].resume == "before" and (f.severity or 0) >= Severity.WARNING]
+    spoiling = [f for f in chain if resume(f) == "before" and (f.severity or 0) >= Severity.WARNING]
     if not spoiling:
         return None
     # What led to the damage may have begun earlier than the damage itself: the chain as a whole is gone back on.
     dated = [f.onset for f in {f.check: f for f in [finding, *spoiling]}.values() if f.onset is not None]
+    if BY_NAME[finding.check].resume == "here" and finding.onset is not None and len(run.steps):
+        # A state of the first row on spoiled nothing until the damage came: the weights are sound up to there.
+        begins = float(run.steps[0])
+        later = [onset for onset in dated if onset.low > begins]
+        dated = later if finding.onset.step <= begins and later else dated
     if not dated:
         return None
     first = min(dated, key=lambda onset: (onset.low, onset.step))
     first = replace(first, step=min(onset.step for onset in dated))
     way = _whence(first, run)
     return Rollback(first.step, first.low, first.high, way.checkpoint, f"go on from {way.says}", way.kept, way.bound)
+
+
+def resume(finding: Finding) -> str:
+    """From where a run goes on after this failure: what the check says of this run, else its table."""
+    return finding.resume or BY_NAME[finding.check].resume
 
 
 class _Way(NamedTuple):
@@ -47,7 +58,11 @@ class _Way(NamedTuple):
 def _whence(first: Onset, run: Run) -> _Way:
     """From where to go on after an illness of this onset."""
     begins = float(run.steps[0]) if len(run.steps) else 0.0
-    if run.excerpt:
+    if run.excerpt and (run.counted or first.step > max(begins, 1)):
+        whence = "the rows shown" if run.counted and first.step <= begins else f"step {first.step:g}"
+        untold = "; they do not tell when it began" if first.step <= begins else ""
+        return _Way(None, f"a checkpoint from before {whence}{untold}")
+    if run.excerpt and first.step > 1:
         return _Way(None, f"a checkpoint before step {first.step:g}; the rows shown do not tell when it began")
     if first.step <= begins:
         return _Way(None, "the start: it was there from the first row on")

@@ -118,7 +118,7 @@ def _negative_reward(run: Run) -> Note | None:
 
 def _first_step(run: Run) -> Note | None:
     kl = run.get("kl.ref")
-    if kl is None or kl.status != "measured" or not len(kl.finite) or len(kl.finite) > 10:
+    if kl is None or kl.status != "measured" or not len(kl.finite) or len(kl.finite) > 10 or run.counted:
         return None
     c = kl.finite
     if c.steps[0] > 2 or c.values[0] > 1e-3 or (len(c) > 1 and not float(c.values[1:].max()) > c.values[0]):

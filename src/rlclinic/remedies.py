@@ -298,6 +298,11 @@ def _one_part(run: Run) -> str:
     return "the reward has one part only" if len(run.components) == 1 and not run.partial else ""
 
 
+def _no_groups(run: Run) -> str:
+    critic = run.algorithm in ("ppo", "gae", "vapo")
+    return "the baseline comes from a critic; answers are not compared within groups" if critic else ""
+
+
 _LACKS: Mapping[str, Callable[[Run], str]] = {
     "off_policy": _one_update,
     "reference": _no_reference,
@@ -306,5 +311,6 @@ _LACKS: Mapping[str, Callable[[Run], str]] = {
     "sampler": _no_sampler,
     "asynchronous": _synchronous,
     "parts": _one_part,
+    "groups": _no_groups,
 }
 """For each word of ``names.NEEDS``: why the run lacks it, in words; empty when it has it or may have it."""

@@ -82,7 +82,7 @@ def weigh(
     why: list[str] = []
     cleared: list[str] = []
     _truth(scene, own, others, speaks, why, cleared)
-    _agreement(scene, feature, own, others, speaks, why, cleared)
+    _agreement(scene, own, others, speaks, why, cleared)
     wanted = float(asked[own].mean()) if own.any() else 0.0
     _pattern(scene, feature, own, pay, moved, size, tested and spreads, wanted, speaks, why, cleared)
     added = _bonus(scene, feature, own, others, moved, wanted)
@@ -270,9 +270,7 @@ def _truth(scene: Scene, own: Flags, others: Flags, speaks: list[str], why: list
         cleared.append("its paid answers have the known right result")
 
 
-def _agreement(
-    scene: Scene, feature: Feature, own: Flags, others: Flags, speaks: list[str], why: list[str], cleared: list[str]
-) -> None:
+def _agreement(scene: Scene, own: Flags, others: Flags, speaks: list[str], why: list[str], cleared: list[str]) -> None:
     result, told = scene.seen.result, scene.seen.told
     mine, beside = own & scene.paid, others & scene.paid
     if not mine.any() or (result[mine] >= 0).mean() < 0.6:

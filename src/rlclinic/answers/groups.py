@@ -121,8 +121,6 @@ class PassRates:
     """Prompts that were asked at several steps."""
     change: float | None
     """Mean change of the pass rate of those from the first time to the last; None without any."""
-    change_error: float | None
-    """Standard error of that mean over prompts; None with fewer than three."""
     rose: int
     fell: int
 
@@ -149,7 +147,7 @@ def overview(table: Rollouts) -> PassRates | None:
         use = n >= k
         at[k] = float(np.mean(pass_at_k(n[use], passed[use].astype(np.float64), k)))
         k *= 2
-    again, change, error, rose, fell = _drift(prompt, table.step[known], right[known])
+    again, change, rose, fell = _drift(prompt, table.step[known], right[known])
     return PassRates(
         prompts=len(n),
         answers=int(n.sum()),
@@ -160,7 +158,6 @@ def overview(table: Rollouts) -> PassRates | None:
         least=int(np.median(n)),
         again=again,
         change=change,
-        change_error=error,
         rose=rose,
         fell=fell,
     )
@@ -175,10 +172,10 @@ def pass_at_k(n: NDArray[np.int64], c: Floats, k: int) -> Floats:
     return 1.0 - missing
 
 
-def _drift(prompt: NDArray[np.int64], step: Floats, right: Floats) -> tuple[int, float | None, float | None, int, int]:
-    """(prompts asked at several steps, mean change of their pass rate first to last, its error, how many rose, fell)."""
+def _drift(prompt: NDArray[np.int64], step: Floats, right: Floats) -> tuple[int, float | None, int, int]:
+    """(prompts asked at several steps, mean change of their pass rate first to last, how many rose, fell)."""
     if not np.isfinite(step).all():
-        return 0, None, None, 0, 0
+        return 0, None, 0, 0
     _, when = np.unique(step, return_inverse=True)
     visit, place = np.unique(prompt * (int(when.max()) + 1) + when, return_inverse=True)
     rate = np.bincount(place, right) / np.bincount(place)
@@ -187,6 +184,5 @@ def _drift(prompt: NDArray[np.int64], step: Floats, right: Floats) -> tuple[int,
     last = np.append(first[1:], len(owner)) - 1
     change = (rate[last] - rate[first])[last > first]
     if not len(change):
-        return 0, None, None, 0, 0
-    error = float(change.std(ddof=1) / np.sqrt(len(change))) if len(change) > 2 else None
-    return len(change), float(change.mean()), error, int((change > 0).sum()), int((change < 0).sum())
+        return 0, None, 0, 0
+    return len(change), float(change.mean()), int((change > 0).sum()), int((change < 0).sum())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 # Every pattern starts at a fixed word or at the edge of a run, and repeats a bounded number of times or one class of
 # characters to the end of its run: the time is linear in the length of the text.
 
-Replace = Callable[["re.Match[str]"], str]
 
 _KEYS = re.compile(
     r"(?<![A-Za-z0-9])(?:"

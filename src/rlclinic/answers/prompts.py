@@ -1,4 +1,4 @@
-"""Prompts of saved answers: how often each comes back, and which held-out ones are also trained on."""
+"""Prompts of saved answers: which held-out ones are also trained on."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ SHARED = 0.02
 """Share of the prompts from which a stretch is their template (ours)."""
 LONGEST = 20_000
 """Characters of a prompt that are compared (ours)."""
-LEAK = 12
-"""Characters of a reference answer from which its place in the prompt is told: shorter ones stand in questions by chance."""
 
 
 @dataclass(frozen=True)
@@ -45,95 +43,6 @@ class Overlap:
     def common(self) -> int:
         """Held-out prompts that are trained on in any of the three ways."""
         return self.shared + self.like + self.near
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """What is known of the prompts of a run; None where its files do not tell."""
-
-    trained: int
-    """Distinct prompts of training answers."""
-    draws: int
-    """Groups of training answers: how often a prompt was drawn."""
-    twice: float
-    """Share of the draws that repeat a prompt of the same step."""
-    every: float | None
-    """Median number of steps after which a prompt comes back; None where fewer than a tenth of them do."""
-    passes: float
-    """Mean number of steps in which a prompt stands."""
-    names: int
-    """Prompts that stand under several of the trainer's own names."""
-    leaks: int
-    """Trained prompts that hold their own reference answer, of those with words; a candidate, options hold it too."""
-    overlap: Overlap | None
-    """How they meet the held-out ones; None unless both are saved."""
-
-
-@lru_cache(maxsize=2)
-def prompts(tables: tuple[Rollouts, ...]) -> Prompts | None:
-    """The prompts of the tables of one run (``run.rollouts``); None where no answer has one.
-
-    Prompts of one table are compared over all its rows, those of different tables by the words that are kept.
-    """
-    known = [table for table in tables if (table.prompt >= 0).any()]
-    if not known:
-        return None
-    main = next((table for table in known if len(table.train)), known[0])
-    table = main.train
-    seen = (table.prompt >= 0) & np.isfinite(table.step)
-    steps, place = np.unique(table.step[seen], return_inverse=True)
-    width = max(len(steps), 1)
-    visits = np.unique(table.prompt[seen] * width + place)
-    whose, when = visits // width, visits % width
-    trained = len(np.unique(whose))
-    same = np.diff(whose) == 0
-    again, back = np.diff(when)[same], len(np.unique(whose[1:][same]))
-    drawn = (table.group_prompt >= 0) & np.isfinite(table.group_step)
-    draws = int(drawn.sum())
-    at = np.searchsorted(steps, table.group_step[drawn])
-    once = len(np.unique(table.group_prompt[drawn] * (width + 1) + at)) if draws else 0
-    apart = float(np.median(again)) * _pace(steps) if back >= 0.1 * max(trained, 1) else None
-    return Prompts(
-        trained=trained,
-        draws=draws,
-        twice=1.0 - once / draws if draws else 0.0,
-        every=apart,
-        passes=len(visits) / max(trained, 1),
-        names=_several_names(table),
-        leaks=_leaks(table),
-        overlap=overlap(tables),
-    )
-
-
-def _pace(steps: np.ndarray) -> float:
-    return float(np.median(np.diff(np.clip(steps, -1e100, 1e100)))) if len(steps) > 1 else 1.0
-
-
-def _several_names(table: Rollouts) -> int:
-    """Prompts under several names; 0 where the names are counted anew in each step and so say nothing."""
-    both = (table.prompt >= 0) & (table.key >= 0)
-    pairs = np.unique(np.column_stack([table.prompt[both], table.key[both]]), axis=0)
-    if len(pairs) < 2:
-        return 0
-    _, prompts_of = np.unique(pairs[:, 1], return_counts=True)
-    if (prompts_of > 1).any():
-        return 0
-    _, names_of = np.unique(pairs[:, 0], return_counts=True)
-    several = int((names_of > 1).sum())
-    return several if several < 0.5 * len(names_of) else 0  # else each draw has a name of its own
-
-
-def _leaks(table: Rollouts) -> int:
-    found: dict[int, bool] = {}
-    for row, words in table.texts.items():
-        prompt = int(table.prompt[row])
-        if prompt not in found:
-            truth = words.truth.strip()
-            found[prompt] = LEAK <= len(truth) <= LONGEST and truth in words.prompt[:LONGEST]
-    return sum(found.values())
-
-
-# ---------------------------------------------------------------- held out and trained on
 
 
 @lru_cache(maxsize=2)

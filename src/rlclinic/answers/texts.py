@@ -179,15 +179,6 @@ class Texts:
     needed_by: str = ""
     """``paid`` where nearly all answers that earn much have them, ``early`` where nearly all early answers had them."""
 
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """Those that there are, in the order of an overview."""
-        names = (
-            "length", "cut", "stopped", "aborted", "empty", "repetition", "foreign", "whole_foreign", "gibberish",
-            "garbled_tail", "malformed", "unclosed", "refusal", "copies", "likeness", "between",
-        )  # fmt: skip
-        return tuple(one for name in names if (one := getattr(self, name)) is not None)
-
 
 _READ: weakref.WeakKeyDictionary[Rollouts, dict[str, Texts]] = weakref.WeakKeyDictionary()
 

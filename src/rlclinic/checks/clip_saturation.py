@@ -17,7 +17,7 @@ import numpy as np
 
 from rlclinic import vitals
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import now, since
+from rlclinic.checks.readings import bought, now, rises, since
 from rlclinic.model import Column, Evidence, Finding, Note, Run, Severity
 
 CLIPS = ("clip.frac", "clip.low_frac", "clip.high_frac")
@@ -51,18 +51,25 @@ def clip_saturation(run: Run, limits: Limits) -> Answer:
     judged, steps = (c.values[live], c.steps[live]) if toothed else (c.values, c.steps)
     rows = replace(c, steps=steps, values=judged)
     share = now(run, judged)
-    severity = limits.grade("share", share)
+    severity = graded = limits.grade("share", share)
+    harm = bought(run, float(c.steps[0])) if severity == Severity.INFO and not run.short else None
+    stale = "staleness_limit" in run.knobs or any(name.startswith("offpolicy.") for name in run.columns)
+    hurt = harm is not None and harm.falling and not rises(run)  # what is paid more and more was not undone by steps
+    if hurt:
+        severity = Severity.WARNING
     return Finding(
         severity=severity,
+        title="Many tokens hit the clip bound, and the policy gets worse meanwhile." if hurt else "",
         says=f"{share:.1%} of tokens are clipped ({np.max(c.values):.1%} at most)"
-        + (", on the rows that can clip" if toothed else ""),
+        + (", on the rows that can clip" if toothed else "")
+        + (f"; {harm.says}" if harm is not None and hurt else ""),
         numbers={"share": share, "largest": float(c.values.max())},
         metrics=(column.metric,),
-        onset=since(rows, limits.at("share", Severity.INFO), share, told=limits.at("share", severity))
-        if severity
+        onset=since(rows, limits.at("share", Severity.INFO), share, told=limits.at("share", graded))
+        if graded
         else None,
         evidence=Evidence(share, None, "late mean against a level"),
-        remedies=("updates_per_batch", "lower_learning_rate", "staleness_limit")
+        remedies=("updates_per_batch", "lower_learning_rate", *(("staleness_limit",) if stale else ()))
         if (severity or 0) >= Severity.WARNING
         else (),
         would_decide=() if "kl.old_new" in run else ("the KL between the sampling and the updated policy",),

@@ -83,11 +83,11 @@ def _not_finite(run: Run) -> Finding | None:
         c for name, c in run.columns.items() if name in ("grad.norm", "loss.policy", "loss.total") and c.nonfinite
     ]
     before = [float(c.steps[~np.isfinite(c.values)][0]) for c in policy]
-    follows = any(step < first for step in before)
+    follows = any(step <= first for step in before)
     return Finding(
         severity=Severity.INFO if follows else Severity.CRITICAL,
         says=f"{' and '.join(c.key for c in now.values())} not finite from step {first:g}"
-        + ("; the policy broke before the critic" if follows else "; the advantages follow at the next update"),
+        + ("; the policy broke with it or before" if follows else "; the advantages follow at the next update"),
         numbers={"first": first},
         metrics=tuple(now),
         onset=Onset(first, first, first),

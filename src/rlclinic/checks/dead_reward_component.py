@@ -26,16 +26,18 @@ from rlclinic.model import Component, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import late_mean
 from rlclinic.stats.shift import longest_run
 
-_PENALTY = re.compile(r"penal|overlong|violat|punish|cost", re.I)
+_PENALTY = re.compile(r"penal|overlong|violat|punish|cost|(?<!no)(?<!no[_-])error(?!.?free)", re.I)
+_PRINTS = re.compile(r"^_|(^|[_-])(dbg|debug|log|logger|logging|print|trace)($|[_-])", re.I)
 _KINDS = {
     "never": ("no answer earns what is asked there", "is constant, so that it teaches nothing"),
     "lost": ("no longer earned", "is no longer earned"),
     "between": ("differs between prompts and never within a group, where alone it could teach", "ties in every group"),
+    "prints": ("by its name it only prints", "pays nothing, as a function that only prints"),
     "always": ("always satisfied, or unable to tell answers apart", "is constant, so that it teaches nothing"),
     "faint": ("under 2 % of the reward's variance from first to last", "hardly counts"),
     "learnt": ("always earned by now", "is always earned by now"),
 }
-"""What a dead part can be, worst first, and the title for it; the last three do no harm by themselves."""
+"""What a dead part can be, worst first, and the title for it; the last four do no harm by themselves."""
 
 
 class _Part(NamedTuple):
@@ -60,9 +62,7 @@ def dead_reward_component(run: Run, limits: Limits) -> Answer:
     numbers, metrics = {"parts": float(len(parts)), "dead": float(len(dead))}, ("reward.component.mean",)
     whole = len(dead) == len(parts) and all(found.kind != "faint" for found in dead)
     if not dead or whole:
-        says = (
-            "every reward part is constant: the whole reward is, not one part" if whole else "every reward part varies"
-        )
+        says = "every reward part is constant, so the whole reward is" if whole else "every reward part varies"
         return Finding(None, says, numbers, metrics)
     ranked = sorted(dead, key=lambda found: (-_severity(found, limits), list(_KINDS).index(found.kind)))
     severity, kind = _severity(ranked[0], limits), ranked[0].kind
@@ -76,7 +76,7 @@ def dead_reward_component(run: Run, limits: Limits) -> Answer:
         metrics=metrics,
         onset=Onset(since, since, since),
         evidence=Evidence(len(dead) / len(parts), None, "one value in every row"),
-        remedies=("score_gold_answers", "reward_weights", "finer_reward"),
+        remedies=() if kind == "prints" else ("score_gold_answers", "reward_weights", "finer_reward"),
         would_decide=("one answer written by hand that should earn the part: does it?",) if kind == "never" else (),
     )
 
@@ -101,8 +101,8 @@ def _dead(part: Component, run: Run, limits: Limits, saved: Mapping[str, PartSha
     if same.all():
         least = 1 if proven else limits["rows"] if value == 0 else limits["constant"]
         earned = value > 0 or (value == 0 and _PENALTY.search(part.name) is not None)
-        found = _Part(part.name, "always" if earned else "never", value, len(mean), float(mean.steps[0]), weight)
-        return found if len(mean) >= least else None
+        kind = "prints" if value == 0 and _PRINTS.search(part.name) else "always" if earned else "never"
+        return _Part(part.name, kind, value, len(mean), float(mean.steps[0]), weight) if len(mean) >= least else None
     first, last, rows = longest_run(mean.steps, same)
     if last != mean.steps[-1] or rows < max(limits["ending"], 0.1 * len(mean)):
         return None

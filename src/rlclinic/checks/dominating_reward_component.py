@@ -14,10 +14,12 @@ Learning the format first and the task after it, within about a hundred steps, i
 most of the variance because it is the task, or while right answers become more frequent, does no harm.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.checks.readings import lasting
+from rlclinic.checks.readings import lasting, likeliest
 from rlclinic.checks.rewards import leading, task_parts
 from rlclinic.model import Evidence, Finding, Run, Severity
 from rlclinic.stats.coupling import fall
@@ -73,19 +75,22 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         onset = None
         evidence = Evidence(leader.share, None, "share of variance; no trend of the task part")
     else:
+        method = "share of variance; fall of the task part"
         grew = gain > 0.0 or (leader.part.weight is None and late_mean(own) > early(own))
         severity = Severity.CRITICAL if grew else Severity.WARNING
         top, low = (peak.peak, peak.late) if lost or down is None else (down.early, down.late)
         says = f"{plain}, and {aim.name} fell from {top:.3g} to {low:.3g} (smoothed)"
         onset = down.onset if down is not None else peak.rollback
-        p_value = peak.p_value if down is None else down.evidence.p_value
-        evidence = Evidence(leader.share, p_value, "share of variance; fall of the task part", n=len(right))
+        shown = [Evidence(leader.share, peak.p_value, method, n=len(right))] if lost else []
+        shown += [] if down is None else [down.sized(leader.share)]
+        evidence = likeliest(shown, 2, leader.share) if down is None or down.evidence.of_chance else shown[-1]
+        evidence = replace(evidence, method=method)
     if leader.since is not None and (onset is None or leader.since.step < onset.step):
         onset = leader.since
     first = float(run["reward.mean"].finite.steps[0]) if "reward.mean" in run else None
     if onset is not None and first is not None and first < onset.low:
         says += f"; {leader.part.name} is paid since step {first:g}"
-        if leader.since is not None and leader.since.step > first:
+        if leader.since is not None and first < leader.since.step <= onset.step:
             says += f" and dominates since step {leader.since.step:g}"
     return Finding(
         severity=severity,
@@ -98,7 +103,8 @@ def dominating_reward_component(run: Run, limits: Limits) -> Answer:
         remedies=(
             *(("cap_part",) if leader.by_length else ()),
             "reward_weights",
-            "advantage_scaling",
+            # What pays against the task does so at any scale of the advantages.
+            *(("advantage_scaling",) if down is None and not lost else ()),
             "read_top_answers",
         ),
         would_decide=("the held-out score of the task alone",) if "eval.score" not in run else (),

@@ -45,7 +45,7 @@ def entropy_cliff(run: Run, limits: Limits) -> Answer:
     }
     began = Onset(at.step, at.low, at.high)
     seam = at_seam(run, began, run[main].finite)
-    severity, told = _weigh(run, near, beside, judged)
+    severity, told = _weigh(near, beside, judged)
     others = [run[m].key for m in (*near, *beside) if m != main]
     with_it = (
         f" and {', '.join(others[:3])}" + (f" and {len(others) - 3} more" if len(others) > 3 else "") if others else ""
@@ -79,6 +79,7 @@ def _jump(run: Run, column: Column, limits: Limits, near: Shift | None = None) -
         if s.step > begin
         and s.size >= size
         and abs(s.jump) >= limits["share"] * whole
+        and (column.metric != "kl.ref" or s.before != 0)  # it leaves 0 when a run starts, or starts again
         and (s.after - s.before) * (now - s.before) >= limits["holds"] * (s.after - s.before) ** 2
         and int((kept.steps < s.step).sum()) >= limits["rows"]
     ]
@@ -94,7 +95,7 @@ def _same(one: Shift, other: Shift, run: Run) -> bool:
     return one.low <= other.high + apart and other.low <= one.high + apart
 
 
-def _weigh(run: Run, near: dict[str, Shift], beside: dict[str, Shift], judged: list[str]) -> tuple[Severity, str]:
+def _weigh(near: dict[str, Shift], beside: dict[str, Shift], judged: list[str]) -> tuple[Severity, str]:
     """How much the jump matters, by what moved with it."""
     reward = near.get("reward.mean")
     if reward is not None and reward.jump < 0:

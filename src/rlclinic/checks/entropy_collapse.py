@@ -37,13 +37,17 @@ def entropy_collapse(run: Run, limits: Limits) -> Finding:
     if severity is not None and gain is not None and gain.rising and deterministic is None:
         severity = Severity.INFO
         title = f"The policy grew sure while its {'reward' if gain.metric == 'reward.mean' else 'held-out score'} rose."
+    elif severity is not None and fall is not None and not fall.abrupt and deterministic is None:
+        title = "The policy explores less and less."  # the onset is that of the fall
     once = float(held(entropy.finite.values, 0.1, 3)[0].max()) if len(entropy.finite) >= 20 else 0.0
     if deterministic is not None and (run.short or fall is not None or once > 10 * max(now, 1e-12)):
         severity = max(severity or deterministic, deterministic)
     off_policy = (run.number("inner_epochs") or 1) > 1 or bool(
         (run["clip.high_frac"].finite.values > 0).any() if "clip.high_frac" in run else False
     )
-    cures = ("clip_higher", "entropy_bonus") if off_policy else ("entropy_bonus", "lower_learning_rate")
+    paid = (run.number("entropy_coef") or 0.0) > 0 and run.knob("entropy_in_loss") is not False
+    bonus = "stronger_entropy_bonus" if paid else "entropy_bonus"
+    cures = ("clip_higher", bonus) if off_policy else (bonus, "lower_learning_rate")
     if fall is not None:
         says = f"entropy fell from {fall.early:.3g} to {now:.3g} nats per token" + (f"; {gain.says}" if gain else "")
         says += at_seam(run, fall.onset, entropy.finite)

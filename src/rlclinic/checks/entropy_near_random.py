@@ -40,7 +40,7 @@ def entropy_near_random(run: Run, limits: Limits) -> Finding:
         told = f"rose from {first:.3g} to {peak:.3g}" + (f" and is {now:.3g} now" if over else "")
     elif began is not None and limits.grade("nats", now) is not None:
         severity = {True: Severity.CRITICAL, None: began, False: Severity.INFO}[bottom]
-        told = f"is {now:.3g} from the first row on"
+        told = f"is {now:.3g}" + (" from the first row on" if len(entropy) > 1 else "")
     elif began is not None:
         severity = min(began, Severity.WARNING) if bottom is not False else Severity.INFO
         told = f"was {first:.3g} at the start and is {now:.3g} now"
@@ -55,7 +55,7 @@ def entropy_near_random(run: Run, limits: Limits) -> Finding:
     if risen:
         bound = limits.at("nats", Severity.WARNING)
         since = crossing(entropy.steps, entropy.values, bound, above=True, last=False) or since
-    paid = {True: "; the reward is at its lowest", False: "; the reward is not at its lowest", None: ""}[bottom]
+    paid = {True: "; the reward is at its floor", False: "; the reward is above its floor", None: ""}[bottom]
     return Finding(
         severity=severity,
         says=f"entropy {told}, in nats per token: text has 0.1 to 1.5{paid}" + at_seam(run, since, entropy),

@@ -61,11 +61,15 @@ class Limit:
 
 
 class Limits:
-    """The limits of one check after user settings have been applied."""
+    """The limits of one check after user settings have been applied; looked up when the check first asks for one."""
 
-    def __init__(self, check: str, limits: Mapping[str, Limit]) -> None:
+    def __init__(self, check: str, limits: Callable[[], Mapping[str, Limit]]) -> None:
         self._check = check
-        self._limits = dict(limits)
+        self._look_up = limits
+
+    @cached_property
+    def _limits(self) -> Mapping[str, Limit]:
+        return self._look_up()
 
     def __getitem__(self, name: str) -> float:
         limit = self._of(name)
@@ -149,8 +153,14 @@ class Check:
 
     @property
     def explains_from(self) -> Mapping[str, float]:
-        """Numbers that a finding must reach before it can be the cause of anything."""
+        """Numbers that a finding must reach before it can be the cause of anything but of what names it, with a number
+        ``of_NAME``, as its cause; one with a number ``not_NAME`` has another cause."""
         return cast(Mapping[str, float], self.table.get("explains_from", {}))
+
+    @property
+    def stands_for(self) -> tuple[str, ...]:
+        """Failures that say less of the same: where this one warns, they are not told beside it."""
+        return tuple(self.table.get("stands_for", ()))
 
     @property
     def companion_of(self) -> tuple[str, ...]:
@@ -267,9 +277,11 @@ def examine(
         ), ()
     if missing:
         return Examination(one.name, "unexamined", missing=missing, says=_why_missing(run, missing, one.points)), ()
-    limits = Limits(one.name, override(one.limits, given or {}, check_name=one.name, by=by))
+    changed = override(one.limits, given, check_name=one.name, by=by) if given else None
+    limits = Limits(one.name, lambda: one.limits if changed is None else changed)
+    last = run.last_attempt
     try:
-        answer = one.judge(run if one.tier == "certain" else run.last_attempt, limits)
+        answer = one.judge(run if last is run or one.tier == "certain" else last, limits)
     except Exception as broken:
         return Examination(one.name, "failed", says=f"{type(broken).__name__}: {broken}"[:300]), ()
     if isinstance(answer, Unexamined):

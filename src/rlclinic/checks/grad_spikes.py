@@ -80,14 +80,18 @@ def grad_spikes(run: Run, limits: Limits) -> Answer:
 def _enormous(norm: Column, rows: NDArray[np.bool_], limits: Limits) -> Finding:
     """Norms that no batch of text has, whatever the rows around them: a state, so that a few rows show it."""
     largest, first = float(norm.values[rows].max()), float(norm.steps[rows][0])
+    scale = "whether the norm is taken before the loss scale, or the sum over tokens, is divided out"
     return Finding(
         severity=limits.grade("huge", largest),
         says=f"{int(rows.sum())} of {len(norm)} gradient norms are above {limits.at('huge', Severity.WARNING):g}, up to "
-        f"{largest:.3g}; the usual clip limit is 1",
+        f"{largest:.3g}; the usual clip limit is 1"
+        + ("; a level, not spikes: the loss may be summed" * bool(rows.all())),
         numbers={"share": float(rows.mean()), "count": float(rows.sum()), "largest": largest},
         metrics=("grad.norm",),
         onset=Onset(first, first, first),
         evidence=Evidence(largest, None, "a level"),
         remedies=("inspect_batch", "advantage_clip", "lower_learning_rate"),
-        would_decide=("which term of the loss it is: KL, ratios or advantages",),
+        would_decide=(*((scale,) if rows.all() else ()), "which term of the loss it is: KL, ratios or advantages"),
+        own_cause=bool(rows.all()),
+        title="The gradient norm is far too large in every row." if rows.all() else "",
     )

@@ -49,7 +49,7 @@ class Dead:
         """The share, what would be expected, the reward at which the groups agree, and what was counted."""
         if self.counted is None:
             return self._level
-        return f"{self._level}; {_counts(self.counted, share=self.column.key == agreement.KEY)}"
+        return f"{self._level}; {_counts(self.counted)}"
 
     @property
     def mixed(self) -> bool:
@@ -193,12 +193,13 @@ def _majority(counted: Census) -> bool:
     return dead < _COUNTED or 2 * most > dead
 
 
-def _counts(counted: Census, *, share: bool) -> str:
-    """The counted groups that earn the same, and at which end; ``share``: of how many, where no other share is told."""
+def _counts(counted: Census) -> str:
+    """The counted groups that earn the same, of how many, and at which end."""
     kinds = (("all right", counted.right), ("all wrong", counted.wrong), ("tied in between", counted.middle))
-    told = ", ".join(f"{int(kind.sum())} {word}" for word, kind in kinds if kind.any()) if counted.by else ""
-    many = f"{int(counted.dead.sum())} of {len(counted)}" if share else f"{int(counted.dead.sum())}"
-    text = f"in the saved answers {many} groups from step {counted.step.min():g} on earn the same"
+    ends = [(int(kind.sum()), word) for word, kind in kinds if kind.any()] if counted.by else []
+    dead = int(counted.dead.sum())
+    told = ", ".join(word if many == dead else f"{many} {word}" for many, word in ends)
+    text = f"in the saved answers {dead} of {len(counted)} groups from step {counted.step.min():g} on earn the same"
     text += f" ({told})" if told else ""
     if copied(counted) > 0.2:
         text += f", {int((counted.copies & counted.dead).sum())} of them with one text throughout"
@@ -302,7 +303,24 @@ def _kind(run: Run, pay: float | None, place: float | None) -> tuple[Kind, str]:
         return "wrong", unknown
     if rows.min() >= 0 and rows.max() <= 1:
         return ("right" if pay >= 0.65 else "wrong" if pay <= 0.35 else "middle"), "a reward in 0..1 is assumed"
+    if unequal(run):
+        return "middle", f"{unknown}; answers of one batch earn differently, those of a group do not"
     return ("right" if pay >= rows.max() - 0.1 * np.ptp(rows) else "middle"), unknown
+
+
+def unequal(run: Run) -> bool:
+    """Whether the answers of the latest batches did not all earn the same although those of nearly every group did.
+
+    One live group in twenty gives the batch a spread as well, so with more of them it shows nothing of the others.
+    """
+    share = run.get("group.zero_var_frac")
+    if share is not None and len(share.finite) and now(run, share.finite.values) < 0.95:
+        return False
+    most, least = run.get("reward.max"), run.get("reward.min")
+    spreads = [run.get("reward.std"), *(part.std for part in run.components.values())]
+    if most is not None and least is not None and len(most.finite) and len(least.finite):
+        return now(run, most.finite.values) > now(run, least.finite.values)
+    return any(c is not None and len(c.finite) > 0 and now(run, c.finite.values) > 0 for c in spreads)
 
 
 def ungrouped(run: Run, size: Knob | None) -> str:

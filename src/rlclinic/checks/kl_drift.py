@@ -48,18 +48,25 @@ def kl_drift(run: Run, limits: Limits) -> Answer:
     told += f"; {gain.says}" if gain is not None else ""
     weight = run.number("kl_coef")
     fell = severity is not None and _first(kl) > 3 * level
-    cures = ("lower_learning_rate", "kl_coefficient") if weight else ("kl_coefficient", "lower_learning_rate")
+    # The row of the second step is the earliest that an update can have moved, and one update moves a policy by little.
+    at_once = severity is not None and not run.counted and kl.steps[0] <= 2 and float(kl.values[0]) >= bound
+    both = ("lower_learning_rate", "kl_coefficient") if weight else ("kl_coefficient", "lower_learning_rate")
+    cures = ("check_reference",) if at_once else ("lower_learning_rate",) if fell else both
+    before = f" (from {_first(kl):.3g})" if len(kl) > 1 else ""
+    odd = "; it was far from the first row on and falls: do sampler and scorer differ?" if fell else ""
+    odd = f"; it was that far at step {kl.steps[0]:g}, before the policy can have moved" if at_once else odd
+    ask = () if "eval.score" in run else ("a held-out score: what did the drift buy?",)
+    due = severity is not None and not fell and not at_once and not run.short
     return Finding(
         severity=severity,
-        says=f"KL to the reference is {level:.3g} nats {unit} (from {_first(kl):.3g}){told}"
-        + ("; it was far from the first row on and falls: do sampler and scorer differ?" if fell else ""),
+        says=f"KL to the reference is {level:.3g} nats {unit}{before}{told}{odd}",
         numbers={"late": level, "first": _first(kl), "largest": float(kl.values.max())},
         metrics=tuple(m for m in (column.metric, "eval.score", "reward.mean") if m in run),
         onset=_since(kl, bound) if severity else None,
         evidence=Evidence(level, None, f"late median against a level; estimator {column.estimator or 'not known'}"),
-        remedies=("lower_learning_rate",) if fell else cures,
-        would_decide=() if "eval.score" in run else ("a held-out score: what did the drift buy?",),
-        forecast=_next(kl, limit, level, limits) if severity is not None and not fell and not run.short else None,
+        remedies=cures,
+        would_decide=("the KL before the first update: 0 for the model the run began from",) if at_once else ask,
+        forecast=_next(kl, limit, level, limits) if due else None,
     )
 
 

@@ -36,7 +36,8 @@ def kl_pinned_zero(run: Run, limits: Limits) -> Answer:
     if zero.any() and column.rounded_zero:
         return Unexamined((), f"the KL is printed in steps of {column.resolution:g}: its 0 may be a small number")
     norm, rate = _at(run.get("grad.norm"), kl.steps), _at(run.get("optim.lr"), kl.steps)
-    live = 1.0 - np.nan_to_num(_at(run.get("group.zero_var_frac"), kl.steps), nan=0.0)
+    dead = [np.nan_to_num(_at(run.get(m), kl.steps), nan=0.0) for m in ("group.zero_var_frac", "group.all_dead")]
+    live = 1.0 - np.maximum(*dead)
     top = float(np.nanmax(rate)) if np.isfinite(rate).any() else float("nan")
     up = np.isnan(rate) | (rate >= limits["warm"] * top)
     pinned = zero & (kl.steps > kl.steps[0]) & up & (live > 0) & ~(norm == 0)
@@ -61,7 +62,12 @@ def kl_pinned_zero(run: Run, limits: Limits) -> Answer:
         severity=severity,
         says=f"KL to the reference is exactly 0 from step {first:g} to {last:g} ({rows} row{'s' * (rows > 1)}) while "
         f"the learning rate is above 0{cause}{over}",
-        numbers={"zero": float(zero.mean()), "rows": float(rows), "last": float(kl.values[-1])},
+        numbers={
+            "zero": float(zero.mean()),
+            "rows": float(rows),
+            "last": float(kl.values[-1]),
+            **({"of_nan_inf": 1.0} if "finite" in cause else {}),
+        },
         metrics=tuple(m for m in ("kl.ref", "optim.lr", "grad.norm") if m in run),
         onset=Onset(first, float(kl.steps[0]), first),
         evidence=Evidence(float(rows), None, "unbroken rows with a KL of exactly 0"),

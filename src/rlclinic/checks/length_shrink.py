@@ -13,9 +13,11 @@ Models grow more concise as they learn, and a held-out score that keeps its leve
 early answers also teaches shortness: then the limit is the cause, not the policy.
 """
 
-from rlclinic.checks.form import Limits, check
+import numpy as np
+
+from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.readings import Gain, Lasting, at_seam, came_of, lasting, steady_length
-from rlclinic.model import Finding, Run, Severity
+from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.level import early, late_mean
 
 
@@ -23,11 +25,13 @@ from rlclinic.stats.level import early, late_mean
     page=__doc__,
     needs=["length.response.mean"],
     uses=["eval.score", "reward.mean", "length.truncated_frac"],
-    points=8,
+    points=2,
     since="0.2",
 )
-def length_shrink(run: Run, limits: Limits) -> Finding:
+def length_shrink(run: Run, limits: Limits) -> Answer:
     column = run["length.response.mean"]
+    if len(column.finite) < 8:
+        return _in_few_rows(run, column.finite, limits)
     fall = lasting(column, falling=True, level=limits["p_value"])
     ratio = fall.late / fall.early if fall is not None and fall.early > 0 else 1.0
     severity = limits.grade("ratio", ratio)
@@ -37,8 +41,7 @@ def length_shrink(run: Run, limits: Limits) -> Finding:
     cut = _cut_before(run, fall, limits)
     sunk = _sunk(run, fall)
     told = f"; {gain.says}" if gain is not None else ""
-    if sunk:
-        told += f"; the reward part {sunk} fell"
+    told += f"; the reward part {sunk} fell" if sunk else ""
     if cut is not None:
         told += f"; {cut:.0%} of the early answers were cut by the length limit, which teaches shortness"
     return Finding(
@@ -50,6 +53,29 @@ def length_shrink(run: Run, limits: Limits) -> Finding:
         evidence=fall.sized(1.0 - ratio),
         remedies=_remedies(run, cut=cut is not None, sunk=bool(sunk)),
         would_decide=() if "eval.score" in run else ("a held-out score: is what became shorter still right?",),
+    )
+
+
+def _in_few_rows(run: Run, c: Column, limits: Limits) -> Answer:
+    """Few rows show no trend; that the longest answer is shorter than the shortest one was is plain to see."""
+    shortest, longest = (run.get(f"length.response.{end}") for end in ("min", "max"))
+    first, last = float(c.values[0]), float(c.values[-1])
+    severity = limits.grade("ratio", last / first) if first - last >= limits["tokens"] else None
+    least = float(shortest.finite.values[0]) if shortest is not None and len(shortest.finite) else -np.inf
+    under = longest.finite.values < least if longest is not None else np.empty(0, dtype=bool)
+    if severity is None or longest is None or not len(under) or not under[-1]:
+        return Unexamined(("length.response.mean",), f"{len(c)} rows; a trend needs 8")
+    begin = 0 if under.all() else len(under) - int(np.argmin(under[::-1]))
+    return Finding(
+        severity=Severity.WARNING if severity == Severity.CRITICAL else Severity.INFO,
+        title="Answers shrink to a fraction of what they were.",
+        says=f"answers shrank from {first:.0f} to {last:.3g} tokens; the longest of the last row has "
+        f"{longest.finite.values[-1]:.3g}, the shortest of the first had {least:.3g}",
+        numbers={"early": first, "late": last, "ratio": last / first},
+        metrics=tuple(m for m in ("length.response.mean", "reward.mean") if m in run),
+        onset=Onset(*(float(longest.finite.steps[i]) for i in (begin, max(begin - 1, 0), begin))),
+        evidence=Evidence(1 - last / first, None, "no answer of the last row is as long as any of the first", n=len(c)),
+        remedies=_remedies(run, cut=False, sunk=False),
     )
 
 
@@ -95,8 +121,5 @@ def _remedies(run: Run, *, cut: bool, sunk: bool) -> tuple[str, ...]:
     per_answer = run.knob("loss_aggregation") in ("seq-mean-token-mean", "seq-mean-token-sum")
     averaging = ("loss_aggregation",) if per_answer or run.knob("loss_type") == "grpo" else ()
     anchor = ("kl_coefficient",) if not run.number("kl_coef") else ()
-    return (
-        ("reward_weights", *averaging, *anchor)
-        if sunk or len(run.components) > 1
-        else ("roll_back", *averaging, *anchor)
-    )
+    first = "reward_weights" if sunk or len(run.components) > 1 else "roll_back"
+    return (first, *averaging, *anchor)

@@ -47,7 +47,7 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
     if reactions and (harm is not None or gain is not None):
         told += f"; {harm or (gain.says if gain is not None else '')}"
     began = min((at for at, _ in reactions), key=lambda at: at.step, default=None)
-    raised = rate_raised(run, rate.finite) if rate is not None else None
+    raised = rate_raised(rate.finite) if rate is not None else None
     if raised is not None and raised.step == since and began is not None:
         began = Onset(raised.step, raised.step, raised.step)
     return Finding(
@@ -60,11 +60,14 @@ def lr_too_high(run: Run, limits: Limits) -> Answer:
         evidence=Evidence(times, None, "configuration, and what moved within a hundred steps of the peak"),
         remedies=("restore_learning_rate", "roll_back")
         if raised is not None
-        else ("learning_rate", "lower_learning_rate", "roll_back")
+        else ("learning_rate", "roll_back")
         if began
         else ("learning_rate",),
         settings={"learning_rate": float(f"{min(peak / 3, band):.1g}") if raised is None else raised.before},
         acts_from=since if np.isfinite(since) else None,
+        resume="here"
+        if severity == Severity.WARNING and harm is None and gain is not None and not gain.falling
+        else "",
         would_decide=("the same run with a third of the rate: KL and entropy over its first hundred steps",),
     )
 

@@ -43,7 +43,7 @@ def metric_not_logged(run: Run, limits: Limits) -> Finding:
             would_decide=("the trainer and its version",),
         )
     if not len(run.steps):
-        ending = f": the log ends in an error ({run.ending})" if run.ending else ""
+        ending = ": the log ends in an error before one" if run.ending else ""
         return Finding(
             severity=Severity.CRITICAL,
             says=f"no training step is in the log{ending}",

@@ -16,19 +16,14 @@ Some writers leave NaN out: a value that vanishes while others go on may have be
 
 import numpy as np
 
+from rlclinic.checks.finite import WOULD_SHOW, absences, first_lost, undefined, updated
 from rlclinic.checks.form import Limits, check
-from rlclinic.checks.readings import absences, first_lost, sound, undefined
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
 
 EMPTY_AVERAGE = ("length.terminated.", "agent.", "length.correct.", "length.incorrect.", "mask.", "mismatch.masked")
 """Averages that are NaN when there was nothing to average; a NaN there is no fault."""
 STOPPED = 3  # rows from which an absence up to the end is called lasting (ours)
 FILTERING = ("trl", "unsloth", "ms_swift", "hf_trainer", "llama_factory")
-WOULD_SHOW = {
-    "kept": ", and this form of log would show them",
-    "null": "; this form of log writes null for them, and there is none in place of a number",
-    "dropped": "; this form of log leaves them out, and no value is missing",
-}
 VITAL = ("grad.", "loss.", "kl.", "entropy.", "value.", "reward.mean", "reward.shaped.mean")
 OF_TOKENS = ("kl.", "clip.", "ratio.")
 
@@ -48,7 +43,7 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
     if not vital:
         severity = Severity.WARNING if run.short else Severity.INFO
     critic = all(c.metric.startswith(("value.", "grad.norm_critic")) for c in bad)
-    masked = not critic and sound(run) and "grad.norm" in run and all(c.metric.startswith(OF_TOKENS) for c in bad)
+    masked = not critic and updated(run, bad) and all(c.metric.startswith(OF_TOKENS) for c in bad)
     if masked:
         severity, lasting = Severity.WARNING, False
     names = ", ".join(dict.fromkeys(c.key for c in sorted(bad, key=first_lost)[:4]))
@@ -58,7 +53,10 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
     if critic:
         says += "; the critic alone, the policy is finite"
     elif masked:
-        says += "; loss and gradient are finite, so these are averages over answers without a counted token"
+        whole, other = (
+            ("loss and gradient are", "") if "grad.norm" in run else ("the loss is", ", or a term of weight 0")
+        )
+        says += f"; {whole} finite, so these are averages over answers without a counted token{other}"
     elif vital and not lasting:
         says += "; finite again at the end"
     before = first.steps[np.isfinite(first.values) & (first.steps < start)]
@@ -69,7 +67,8 @@ def nan_inf(run: Run, limits: Limits) -> Finding:
         metrics=tuple(dict.fromkeys(c.metric for c in bad)),
         onset=Onset(start, float(before[-1]) if len(before) else start, start),
         evidence=Evidence(share, None, "counted in the log"),
-        remedies=_remedies(critic, masked, lasting),
+        remedies=_remedies(run, critic, masked, lasting),
+        resume="here" if masked else "",
         wasted=_wasted(run, vital, start, lasting) if vital and not critic and not masked else None,
         would_decide=()
         if lasting
@@ -105,7 +104,7 @@ def _unseen(run: Run) -> Finding:
         metrics=tuple(c.metric for c, _ in lost),
         onset=Onset(absent[0], column.steps[column.steps < absent[0]][-1], absent[0]),
         evidence=Evidence(len(absent) / (len(absent) + len(column)), None, "counted in the log"),
-        remedies=(*(("precision", "grad_clip") if broken else ()), "nan_visibility"),
+        remedies=_remedies(run, False, False, False) if broken else ("nan_visibility",),
         would_decide=("the console output of those steps, or a tracker that keeps NaN",),
     )
 
@@ -117,9 +116,9 @@ def _wasted(run: Run, vital: list[Column], start: float, lasting: bool) -> float
     return max(c.nonfinite / len(c) for c in vital)
 
 
-def _remedies(critic: bool, masked: bool, lasting: bool) -> tuple[str, ...]:
-    if critic:
-        return ("critic_warmup", "value_clip")
-    if masked:
-        return ("check_masks", "response_budget")
-    return (*(("roll_back",) if lasting else ()), "precision", "grad_clip", "nan_visibility")
+def _remedies(run: Run, critic: bool, masked: bool, lasting: bool) -> tuple[str, ...]:
+    if critic or masked:
+        return ("critic_warmup", "value_clip") if critic else ("check_masks", "response_budget")
+    # bf16 reaches as far as fp32: it cures what overflows in fp16, and nothing else.
+    half = run.knob("fp16") is not False and run.knob("precision") not in ("bf16", "fp32")
+    return (*("roll_back",) * lasting, "precision" if half else "inspect_batch", "grad_clip", "nan_visibility")

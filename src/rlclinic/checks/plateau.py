@@ -15,10 +15,13 @@ The run is at its planned end, or at the top of its reward. A slow start before 
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.rewards import underpaid
 from rlclinic.model import Column, Evidence, Finding, Forecast, Onset, Run, Severity
 from rlclinic.stats.level import EARLY, early, late
 from rlclinic.stats.trend import Plateau, net_change, trend
 from rlclinic.stats.trend import plateau as equivalence
+
+_ASK = ("ten training answers that were scored wrong, read by a person: are they?",)
 
 
 @check(
@@ -52,6 +55,8 @@ def plateau(run: Run, limits: Limits) -> Answer:
     stretch = reward.values[reward.steps >= start]
     says = f"reward has stayed near {float(np.median(stretch)):.3g} since step {start:.0f}, {flat:.0%} of the run"
     moving = drift.change_low > 0 or drift.change_high < 0
+    apart = underpaid(run, limits["apart"])
+    doubt = ("score_gold_answers",) if apart else ()
     if moving:
         ends = f"{early(stretch):.3g} to {late(stretch, EARLY):.3g}"
         says = f"reward {'gains' if drift.change > 0 else 'loses'} little: {drift.change:+.2g} in the "
@@ -59,15 +64,15 @@ def plateau(run: Run, limits: Limits) -> Answer:
     return Finding(
         severity=severity,
         title="Learning has all but stopped: for a long stretch the reward changes little." if moving else "",
-        says=says + rest,
+        says=says + (f"; {apart}" if apart else "") + rest,
         numbers={"flat": flat, "level": level, "left": left, "learned": float(learned)},
         metrics=tuple(m for m in ("reward.mean", "eval.score") if m in run),
         onset=Onset(start, max(float(reward.steps[0]), start - 0.1 * span), start + 0.1 * span),
         evidence=Evidence(
             flat, limits["p_value"], "equivalence: the interval of the change lies inside the margin", equivalence=True
         ),
-        remedies=("harder_data", "larger_groups", *(("lr_schedule",) if _decays(run) else ()), "stop_here"),
-        would_decide=() if held_out is not None else ("a held-out score",),
+        remedies=(*doubt, "harder_data", "larger_groups", *(("lr_schedule",) if _decays(run) else ()), "stop_here"),
+        would_decide=_ASK if apart else () if held_out is not None else ("a held-out score",),
         forecast=_rest(planned - float(reward.steps[-1]), flat * span, drift) if left > 0.02 else None,
         wasted=flat - 0.1 if severity == Severity.WARNING and long and not top and still else None,
     )

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlclinic.checks.form import Limits, check
 from rlclinic.checks.readings import now, since
-from rlclinic.model import Column, Evidence, Finding, Floats, Run, Severity
+from rlclinic.model import Evidence, Finding, Floats, Run, Severity
 from rlclinic.stats.level import lower_bound, trials_per_row
 
 
@@ -28,7 +28,7 @@ def prompt_over_limit(run: Run, limits: Limits) -> Finding:
     rows = max(1, len(c) // 3 if run.short else len(c) // 4)
     sure = lower_bound(share, rows * trials_per_row(c.values))
     severity = limits.grade("share", sure)
-    width = _width(run, cut)
+    width = _width(run)
     if severity is not None and width is not None and np.ptp(width) > 0:
         says = (
             f"each batch's longest prompt sets the width ({width.min():.0f} to {width.max():.0f} tokens), no limit does"
@@ -57,7 +57,7 @@ def prompt_over_limit(run: Run, limits: Limits) -> Finding:
     )
 
 
-def _width(run: Run, cut: Column) -> Floats | None:
+def _width(run: Run) -> Floats | None:
     """(n,) the longest prompt of the rows in which some prompt reaches the limit; None when it is not logged."""
     steps, at, longest = run.paired("length.prompt_clip_frac", "length.prompt.max")
     return longest[at > 0] if len(steps) and (at > 0).any() else None

@@ -23,12 +23,6 @@ MOST_OF = 0.5
 """Share of the whole change that a step must carry to be its onset (ours: a step inside a smooth rise carries less)."""
 LEAST = 20
 """Points below which only complete separation is judged (ours: the step scan needs five on each side)."""
-STEADY = 5
-"""Rows in which a series must have come without a break before its absence says anything (ours)."""
-
-
-AHEAD = 10
-"""Rows by which sampling may be ahead of the update when a log is read (ours: more is no asynchronous training)."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +95,16 @@ def lasting(column: Column, *, falling: bool, level: float = 0.01) -> Lasting | 
     if sign * (now - before) <= 0:
         return None
     snr = max(slope.snr, windows.snr)
-    method = "trend test" if by_trend else "early against late window"
-    p_value = slope.p_value if by_trend else windows.p_value
+    # A quick fall between two level stretches says little to a rank trend, and all to the windows at its two sides.
+    surer = (
+        by_windows and windows.p_value is not None and (not by_trend or 2 * windows.p_value < (slope.p_value or 0.0))
+    )
+    method = "early against late window" if surer else "trend test"
+    p_value = slope.p_value if not surer else windows.p_value
+    if surer and by_trend and windows.p_value is not None:
+        p_value = 2 * windows.p_value  # the better of two tests
     # The windows hold two fifths of the run; the gate is on what the whole run is worth.
-    n_eff = slope.n_eff if by_trend else windows.n_eff / 0.4
+    n_eff = windows.n_eff / 0.4 if surer else slope.n_eff
     return Lasting(
         early=before,
         late=now,
@@ -194,7 +194,7 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
             drift = rank_p(c.values) <= level or (split is not None and abs(last - first) > 0.3 * abs(first))
         p_value, sd, _ = mean_difference(c.values[:third], c.values[-third:])
         # A held-out score is also held against its own best: what a policy could do and no longer can.
-        sunk = metric == "eval.score" and last < first and fall(c.steps, c.values).p_value <= level
+        sunk = metric == "eval.score" and last < first and _sinks(c, level)
         sure = drift or sunk or (p_value <= level and abs(last - first) > (0.5 * sd if len(c) >= 12 else 0.0))
         rising, falling = sure and last > first, sure and last < first
         span = "" if since <= column.finite.steps[0] else f" since step {c.steps[0]:g}"
@@ -207,6 +207,11 @@ def bought(run: Run, since: float, level: float = 0.01) -> Gain | None:
             says = f"{name} went from {first:.3g} to {last:.3g} ({thirds}), too little to be sure"
         return Gain(metric, first, last, rising, falling, says)
     return None
+
+
+def _sinks(c: Column, level: float) -> bool:
+    """Whether held-out scores fell from their best, for which few of them, each of many questions, are enough."""
+    return fall(c.steps, c.values, questions=answers_behind(c.values)).p_value <= level
 
 
 def _near(level: float) -> float:
@@ -460,7 +465,7 @@ class Raised:
         return f"{self.key} rose from {self.before:.2g} to {self.after:.2g} at step {self.step:g}"
 
 
-def rate_raised(run: Run, rate: Column) -> Raised | None:
+def rate_raised(rate: Column) -> Raised | None:
     """The last step, behind the first twentieth of the rows, at which the rate at least doubled from one row to the next;
     None for a warm-up, also one that begins again after a resume."""
     if len(rate) < 3:
@@ -491,58 +496,16 @@ def lost_for_good(run: Run, p_value: float, least: float) -> str | None:
         )
         if lost.p_value <= p_value and lost.drop >= least * (lost.peak - floor) > 0:
             return f"{name} {sank(c, lost.peak, lost.late)}"
+        # What is lost within the first rows leaves no peak to fall from, but a step.
+        sharp = lasting(c, falling=True)
+        if sharp is not None and sharp.abrupt and -sharp.change >= least * (sharp.early - floor) > 0:
+            return f"{name} fell from {sharp.early:.3g} to {sharp.late:.3g} around step {sharp.onset.step:g}"
     return None
 
 
-def rises(run: Run) -> bool:
-    """Whether the training reward ends higher than it began, by a quarter of all that it moved or more."""
+def rises(run: Run, *, falling: bool = False) -> bool:
+    """Whether the training reward ends higher (or lower) than it began, by a quarter of all that it moved or more."""
     reward = run.get("reward.mean")
     values = np.empty(0) if reward is None else reward.finite.values
-    return len(values) > 2 and late(values) - early(values) > 0.25 * float(np.ptp(values))
-
-
-def absences(run: Run, kinds: tuple[str, ...]) -> list[tuple[Column, Floats]]:
-    """Series of ``kinds`` that came in every row and then miss some in which another one goes on, with those steps.
-
-    The earliest first. The last row may be half written, so it counts only at the end of a longer absence. Where the whole
-    update ends at once, any other training metric of the same file tells that the run went on; a gap, or a few rows that
-    the sampler is ahead of the update, tell nothing then.
-    """
-    logged = [c for name, c in run.columns.items() if name.startswith(kinds) and len(c)]
-    single = sum(source.role == "metrics" for source in run.sources) == 1
-    update = [c for c in logged if not c.metric.startswith("reward.")]  # the reward is the sampler's
-    others = [c for name, c in run.columns.items() if not name.startswith(("eval.", "progress.", "time."))]
-    found: list[tuple[Column, Floats]] = []
-    for column in logged:
-        beside = next((c for c in update if _goes_on(c, column)), None)
-        outside = next((c for c in others if single and _goes_on(c, column)), None) if beside is None else None
-        rows = beside.steps if beside is not None else column.steps if outside is None else outside.steps
-        absent = rows[~np.isin(rows, column.steps)]
-        if outside is not None and (len(absent) <= AHEAD or absent[0] < column.steps[-1]):
-            continue
-        if len(absent) and int((rows < absent[0]).sum()) >= STEADY and (len(absent) > 1 or absent[0] != rows[-1]):
-            found.append((column, absent))
-    return sorted(found, key=lambda pair: (pair[1][0], pair[0].key))
-
-
-def _goes_on(other: Column, column: Column) -> bool:
-    """Whether ``other`` came in every row of ``column`` and in more."""
-    return len(other) > len(column) and bool(np.isin(column.steps, other.steps).all())
-
-
-def first_lost(column: Column) -> float:
-    """The first step at which a column that has such a value is NaN or infinite."""
-    return float(column.steps[~np.isfinite(column.values)][0])
-
-
-def sound(run: Run) -> bool:
-    """Whether a loss and, where it is logged, the gradient are finite in every row: the weights cannot be poisoned then."""
-    update = [c for m in ("loss.total", "loss.policy", "grad.norm") if (c := run.get(m)) is not None]
-    return any(c.metric.startswith("loss.") for c in update) and not any(c.nonfinite for c in update)
-
-
-def undefined(run: Run, column: Column) -> bool:
-    """Whether a series is a statistic without a value here, such as the variance of one element: no number in any row of a
-    run whose loss and gradient are finite. A few rows of one that could be damage tell nothing."""
-    spread = column.metric.startswith("ratio.")
-    return column.nonfinite == len(column) and sound(run) and (spread or not run.short)
+    sign = -1.0 if falling else 1.0
+    return len(values) > 2 and sign * (late(values) - early(values)) > 0.25 * float(np.ptp(values))

@@ -21,7 +21,6 @@ _JUDGE = re.compile(
 )
 _ANCHORS = 5
 """Texts scored alike on both sides of a step from which the scoring did not change there (ours: chance gives one or two)."""
-_ASK = ("50 saved answers scored twice: how far do the two scores of one answer lie apart?",)
 
 
 def scored_again(run: Run) -> dict[str, Repeats]:
@@ -60,6 +59,8 @@ def noisy(run: Run, limits: Limits) -> Finding | None:
     gain = bought(run, since=float(run["reward.mean"].finite.steps[0])) if "reward.mean" in run else None
     if severity is not None and gain is not None and gain.rising and noise.low < limits["drowned"]:
         severity = Severity.INFO
+    elif severity is not None and noise.low >= limits["drowned"] and gain is not None and not gain.rising:
+        severity = Severity.CRITICAL
     parts = [name for name, part in found.items() if part.inside.unlike and name != REWARD and len(found) > 2]
     whose = f" (from {' and '.join(parts[:2])})" if parts else ""
     return Finding(
@@ -71,8 +72,8 @@ def noisy(run: Run, limits: Limits) -> Finding | None:
                  "texts": float(one.inside.texts)},
         metrics=tuple(m for m in ("reward.mean", "reward.group_std") if m in run),
         evidence=Evidence(share, None, "scores of the same text within one group; jackknife over groups"),
-        remedies=("score_twice", "calm_judge", "advantage_scaling", "zero_variance_filter"),
-        would_decide=_ASK if severity else (),
+        # The saved answers were scored twice already: nothing is left to find out before the judge is calmed.
+        remedies=("calm_judge", "advantage_scaling", "zero_variance_filter"),
         samples=_samples(run, one),
     )  # fmt: skip
 

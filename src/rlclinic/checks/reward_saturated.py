@@ -13,8 +13,9 @@ The held-out score is high too and the run is at its end: stop, or bring harder 
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
 from rlclinic.checks.groups import share_at_top
-from rlclinic.checks.readings import bought, now, since
-from rlclinic.model import SAVED, Evidence, Finding, RewardRange, Run, Severity
+from rlclinic.checks.readings import bought, now
+from rlclinic.model import SAVED, Column, Evidence, Finding, Onset, RewardRange, Run, Severity
+from rlclinic.stats.shift import crossing
 
 
 @check(
@@ -32,7 +33,7 @@ def reward_saturated(run: Run, limits: Limits) -> Answer:
     share = span.share(now(run, reward.values))
     severity = limits.grade("share", share)
     top = span.low + limits.at("share", Severity.INFO) * (span.high - span.low)
-    began = since(reward, top, now(run, reward.values)) if severity else None
+    began = _since(reward, top, span.high) if severity else None
     held_out = run.get("eval.score")
     gain = bought(run, since=float(reward.steps[0])) if held_out is not None else None
     follows = gain is not None and gain.metric == "eval.score" and gain.rising
@@ -59,3 +60,14 @@ def reward_saturated(run: Run, limits: Limits) -> Answer:
         remedies=("audit_verifier", "harder_data", "stop_here"),
         would_decide=() if held_out is not None else ("a held-out score: is the task solved, or only the verifier?",),
     )
+
+
+def _since(reward: Column, top: float, high: float) -> Onset | None:
+    """Since when the reward is at ``top`` or above. A dip counts as leaving it from twice the distance to ``high`` on; so
+    near the maximum a share of the level itself would be no distance at all."""
+    first = crossing(reward.steps, reward.values, top, last=False)
+    stays = crossing(reward.steps, reward.values, high - 2.0 * (high - top))
+    if first is None or stays is None or first.step >= stays.step:
+        return first
+    later = reward.since(stays.step)
+    return crossing(later.steps, later.values, top, last=False)

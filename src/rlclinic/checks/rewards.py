@@ -155,6 +155,19 @@ def leading(run: Run) -> Leader | None:
     return Leader(run.components[name], max(0.0, gains[name]) / whole, "what moved in the reward")
 
 
+def underpaid(run: Run, least: float) -> str:
+    """Words for a held-out score that stands by ``least`` or more above the share of training answers called right, both
+    shares; empty where that is not so, or the log does not tell. Other questions do that too, or wrong reference answers."""
+    score, parts = run.get("eval.score"), task_parts(run)
+    right = run.get("reward.success_rate") or (parts[0].mean if len(parts) == 1 else None)
+    if score is None or right is None or len(score.finite) < 6 or len(right.finite) < 12:
+        return ""
+    known, paid = score.finite.values, right.finite.values
+    if min(known.min(), paid.min()) < 0.0 or max(known.max(), paid.max()) > 1.0 or late(known) < late(paid) + least:
+        return ""
+    return f"held-out score is {late(known):.3g} meanwhile and {right.key} {late(paid):.3g}"
+
+
 def at_floor(run: Run) -> bool:
     """Whether the present reward lies in the lowest tenth of what an answer can earn; at 0 or below where none is known."""
     reward = run.get("reward.mean")

@@ -27,7 +27,6 @@ _SHARES = {
     "mismatch.is.mean": "about {:.0%} of the batch is dropped: masked items count as 0 in the mean weight",
     "length.truncated_frac": "{:.0%} of the answers are cut by the length limit and masked for it",
 }
-_CURES = ("truncate_weights", "precision", "staleness_limit")
 
 
 @check(page=__doc__, uses=[*_SHARES, "mismatch.is.min", "group.kept_frac"], since="0.2")

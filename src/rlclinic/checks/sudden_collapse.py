@@ -58,19 +58,7 @@ def sudden_collapse(run: Run, limits: Limits) -> Answer:
     # A step of the scan is placed better than a separation, whose first rows may still lie on the old level.
     lost, size, level, at = next((one for one in cliffs if one[3] in scanned), cliffs[-1])
     near = 0.03 * float(reward.steps[-1] - reward.steps[0]) + float(np.median(np.diff(reward.steps)))
-    moved = []
-    for metric in COMPANIONS:
-        column = run.get(metric)
-        if column is None or len(column.finite) < 20:
-            continue
-        c = column.finite
-        jumps = [
-            s
-            for s in steps_found(c.steps, c.values, hidden=False)
-            if abs(s.step - at.step) <= near and s.size >= limits["size"] and s.before != 0
-        ]
-        if jumps:
-            moved.append((jumps[0].step, column.key))
+    moved = [(step, run[metric].key) for metric in COMPANIONS if (step := _jumped(run, metric, at, near, limits))]
     with_it = ", ".join(key for _, key in sorted(moved)[:3])
     told = f"; with it {with_it}" if with_it else "; nothing else jumped with it"
     remedies: tuple[str, ...] = ("roll_back", "lower_learning_rate") if moved else ("score_gold_answers", "roll_back")
@@ -92,10 +80,22 @@ def sudden_collapse(run: Run, limits: Limits) -> Answer:
     )
 
 
+def _jumped(run: Run, metric: str, at: Onset, near: float, limits: Limits) -> float | None:
+    """When ``metric`` left its level around the cliff: by a step, or by values that all lie beyond those before it."""
+    column = run.get(metric)
+    if column is None or len(column.finite) < 20:
+        return None
+    c = column.finite
+    found = [s.step for s in steps_found(c.steps, c.values, hidden=False) if s.size >= limits["size"] and s.before != 0]
+    both = [complete_fall(c.steps, c.values, falling=falling, whole=False) for falling in (True, False)]
+    found += [one.onset.step for one in both if one is not None and one.size >= limits["size"]]
+    return next((step for step in found if abs(step - at.step) <= near), None)
+
+
 def _raised_before(run: Run, at: Onset) -> Raised | None:
     """A jump of the learning rate at the cliff or a little before it: an input that moved first is the cause."""
     rate = run.get("optim.lr")
-    raised = rate_raised(run, rate.finite) if rate is not None else None
+    raised = rate_raised(rate.finite) if rate is not None else None
     if raised is None or not at.low - 0.05 * float(np.ptp(run.steps)) <= raised.step <= at.high:
         return None
     return raised

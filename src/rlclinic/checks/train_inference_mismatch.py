@@ -33,7 +33,7 @@ _MEASURES = {
 }
 """Metric, its own limit (estimators and units are never merged), words; the first among equal grades decides."""
 _AGE = "offpolicy.staleness.mean"
-_CURES = ("rollout_is_correction", "precision", "nucleus_truncation", "fp32_head", "router_replay", "roll_back")
+_CURES = ("rollout_is_correction", "precision", "nucleus_truncation", "fp32_head", "sync_full_weights", "router_replay")
 
 
 @check(page=__doc__, uses=[*_MEASURES, "grad.norm", "reward.mean", _AGE], since="0.2")
@@ -75,7 +75,7 @@ def train_inference_mismatch(run: Run, limits: Limits) -> Answer:
         metrics=(name, *(m for m in ("grad.norm", "reward.mean") if m in run)),
         onset=began,
         evidence=rise.sized(growth) if by_rise and rise is not None else Evidence(worst, None, "level against a limit"),
-        remedies=("nucleus_truncation", "rollout_temperature", *_CURES[:2]) if constant else _CURES,
+        remedies=("nucleus_truncation", "rollout_temperature", *_CURES[:2]) if constant else (*_CURES, "roll_back"),
         would_decide=("20 steps at learning rate 0: does the gap grow?",) if severity else (),
         samples=samples,
     )

@@ -21,6 +21,7 @@ from rlclinic.stats.level import late_mean, lower_bound, trials_per_row
 from rlclinic.stats.shift import longest_run
 
 _LONGER = ("response_budget", "soft_overlong_penalty")
+_NONE_ENDS = ("stop_tokens", "response_budget")
 
 
 @check(page=__doc__, needs=["length.truncated_frac"], uses=["length.terminated.mean", "reward.mean"], since="0.1")
@@ -78,7 +79,8 @@ def truncation(run: Run, limits: Limits) -> Finding:
             None,
             f"{rows} row{'s' * (rows > 1)} of about {answers} answers, Wilson lower bound",
         ),
-        remedies=_LONGER,
+        # Where hardly any answer ever ended, a longer limit is a guess, and a penalty that all pay tells none apart.
+        remedies=_NONE_ENDS if min(begun, share) >= limits["none_ends"] else _LONGER,
         would_decide=("20 prompts with four times the limit: do the answers end then?",) if severity else (),
     )
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
+from rlclinic.checks.groups import unequal
 from rlclinic.checks.readings import POLICY, at_seam, policy_at
 from rlclinic.checks.rescored import with_answers
 from rlclinic.model import Column, Evidence, Finding, Onset, Run, Severity
@@ -102,8 +103,11 @@ def _outages(reward: Column, limits: Limits) -> Finding | None:
 def _never_varied(run: Run, reward: Column, limits: Limits) -> Finding | None:
     """One value from the first row on: a scorer that never matches, or a task that is too hard (or solved)."""
     dead, cut, length = (run.get(m) for m in ("group.all_dead", "length.truncated_frac", "length.response.mean"))
-    if dead is None or dead.values.min() < 1 or (cut is not None and late(cut.finite.values, least=1) > limits["cut"]):
-        return None  # what is cut before its result earns nothing
+    unended = (
+        cut is not None and late(cut.finite.values, least=1) > limits["cut"]
+    )  # what is cut before its result earns 0
+    if dead is None or dead.values.min() < 1 or unequal(run) or unended:
+        return None
     if length is not None and late(length.finite.values, least=1) < limits["tokens"]:
         return None
     value, at, rows = float(reward.values[0]), float(reward.steps[0]), len(reward)

@@ -19,7 +19,7 @@ If the held-out score is high as well, the task is simply solved.
 from dataclasses import replace
 
 from rlclinic.checks.form import Answer, Limits, check
-from rlclinic.checks.groups import Dead, dead_finding, dead_groups
+from rlclinic.checks.groups import Dead, dead_finding, dead_groups, unequal
 from rlclinic.model import SAVED, Note, Run
 
 
@@ -30,9 +30,16 @@ def zero_variance_all_right(run: Run, limits: Limits) -> Answer:
         return dead
     small = dead.group_size is not None and dead.group_size < limits["small_group"]
     remedies = ("larger_groups",) if small else ()
-    found = dead_finding(
-        dead, run, limits, "right", (*remedies, "dynamic_sampling", "retire_solved_prompts", "harder_data")
-    )
+    # Where no group is left alive there is nothing to sample on for; when answers differ all the same, they may be copies.
+    every = dead.share > 0.995
+    seeds = ("check_sampling_seeds",) if every and dead.counted is None and unequal(run) else ()
+    more = () if every else ("dynamic_sampling",)
+    found = dead_finding(dead, run, limits, "right", (*seeds, *remedies, *more, "retire_solved_prompts", "harder_data"))
+    if seeds:
+        says = f"{found.says}; answers of other prompts earn less, yet no group is mixed"
+        found = replace(
+            found, says=says, would_decide=(*found.would_decide, "whether the answers of a group are copies")
+        )
     spread = run.get("reward.std")
     if spread is None or run.framework is None or run.framework.name != "trl" or not (spread.finite.values > 0).any():
         return found

@@ -16,7 +16,7 @@ and all-wrong groups, or saved answers, tells. Copies at both ends are counted h
 from dataclasses import replace
 
 from rlclinic.checks.form import Answer, Limits, check
-from rlclinic.checks.groups import Dead, copied, dead_finding, dead_groups
+from rlclinic.checks.groups import Dead, copied, dead_finding, dead_groups, unequal
 from rlclinic.model import Run
 
 
@@ -31,5 +31,7 @@ def zero_variance_discrete_middle(run: Run, limits: Limits) -> Answer:
     found = dead_finding(dead, run, limits, "middle", cures)
     if dead.counted is not None:
         return found
+    if dead.place is None and unequal(run):
+        found = replace(found, title="The answers of a group earn the same, those of other prompts do not.")
     ask = ("saved rollouts: do the answers of a group differ, and do groups agree at both ends?", *found.would_decide)
     return replace(found, would_decide=ask)

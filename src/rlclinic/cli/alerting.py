@@ -33,20 +33,20 @@ def posted(
     return Post(channels, state)
 
 
-def beside(state: Path) -> Path:
-    """The directory beside the file ``state`` that keeps what was not sent; another file has another one."""
-    return state.with_name(f"{state.name}.alerts")
-
-
 @click.group("alerts")
 def alerts() -> None:
-    """Where `watch`, `serve` and a monitor tell what they find (docs/live.md)."""
+    """Try the addresses that watch, serve and monitors tell.
+
+    docs/live.md says which there are, and what is told when.
+    """
 
 
 @alerts.command("test")
 @click.argument("addresses", nargs=-1, metavar="[ADDRESS]...")
 def test(addresses: tuple[str, ...]) -> None:
-    """Send a test message to every ADDRESS, or to those of RLCLINIC_ALERT.
+    """Send a test message to every ADDRESS.
+
+    Without one, to those of the environment variable RLCLINIC_ALERT.
 
     \b
     https://hooks.slack.com/services/...      Slack

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlclinic.cli.options import eval_option, names_option, speaking_as
+from rlclinic.cli.options import eval_option, file_options, framework_option, names_option, speaking_as
 from rlclinic.cli.output import busy, write_out
 from rlclinic.errors import BadRequest
 
@@ -18,29 +18,31 @@ if TYPE_CHECKING:
 
 @click.group("baseline")
 def baseline() -> None:
-    """What runs of yours that went well allow: learned once, used by diagnose --baseline (docs/baselines.md)."""
+    """Let runs of yours that went well loosen the limits.
+
+    Learned once, used by diagnose, watch and serve with --baseline (docs/baselines.md).
+    """
 
 
 @baseline.command()
 @click.argument("sources", nargs=-1, metavar="HEALTHY...")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
-@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+@framework_option
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A file with settings that hold for all of the runs; repeatable.",
+)
+@names_option
+@eval_option
 @click.option(
     "--accept",
     metavar="CHECK[,CHECK]",
     help="Take runs as healthy of which these checks warn, and move their limits until they are silent.",
 )
 @click.option("--anyway", is_flag=True, help="Take every run as healthy, whatever is found.")
-@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer that wrote the logs, where it cannot be told.")
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="A configuration file that holds for all of the runs.",
-)
-@names_option
-@eval_option
+@file_options
 def learn(
     sources: tuple[str, ...],
     output: Path | None,
@@ -52,8 +54,9 @@ def learn(
     own_names: Path | None,
     eval_key: str | None,
 ) -> None:
-    """Learn a baseline from HEALTHY runs of one recipe: each SOURCE is one run, a file, a directory or an address.
+    """Learn a baseline from healthy runs of one recipe.
 
+    Each HEALTHY is one run: a file, a directory or an address.
     Without -o the file is printed and nothing is written; with it, what was learned is told.
     """
     from rlclinic import baseline as baselines
@@ -94,7 +97,10 @@ def learn(
 @baseline.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def show(file: Path) -> None:
-    """What a baseline FILE holds: its runs and recipe, the limits that it moves, and its bands."""
+    """Show what a baseline FILE holds.
+
+    Its runs and their recipe, the limits that it moves, and its bands: where each metric of those runs lay.
+    """
     from rlclinic import baseline as baselines
 
     learning = baselines.read_baseline(file)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlclinic.cli.options import names_option, output_options, speaking_as
+from rlclinic.cli.options import framework_option, names_option, output_options, speaking_as
 from rlclinic.cli.output import busy, drawing, settled, write_out
 from rlclinic.errors import BadRequest, RlclinicError
 
@@ -22,6 +22,8 @@ PART = "::"
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="A B [C...]")
+@framework_option
+@names_option
 @click.option(
     "--by",
     type=click.Choice(("step", "token", "time")),
@@ -30,10 +32,6 @@ PART = "::"
     help="The common axis: trainer steps, tokens so far, or seconds so far.",
 )
 @output_options
-@click.option(
-    "--framework", metavar="NAME[@VERSION]", help="The trainer that wrote all of the logs, where it cannot be told."
-)
-@names_option
 def compare(
     sources: tuple[str, ...],
     by: str,
@@ -44,14 +42,16 @@ def compare(
     framework: str | None,
     own_names: Path | None,
 ) -> None:
-    """Compare runs with the first of them: settings, metrics, findings, and since when they differ.
+    """Set runs side by side: what differs, and since when.
 
-    Each argument is one run: a file, a directory or an address, as for diagnose; SOURCE::NAME is one of several runs in a
-    source. Different means more than noise and than seeds of one recipe explain (docs/compare.md).
+    Settings, metrics and findings of each run are held against those of the first. Each argument is one run: a file,
+    a directory or an address, as for diagnose; SOURCE::NAME is one of several runs in a source. Different means more
+    than noise and than seeds of one recipe explain (docs/compare.md).
 
     \b
-    Exit codes: 0 ran; 1 with --fail-on when a finding of that severity or worse is new or worse in a later run;
-    2 could not run; 3 with --fail-on when that could not be judged.
+    Exit codes: 0 ran; 2 could not run; with --fail-on also 1 when a finding
+    of that severity or worse is new or worse in a later run, 3 when that
+    could not be judged.
     """
     from rlclinic.compare import compare as side_by_side
     from rlclinic.compare import failing

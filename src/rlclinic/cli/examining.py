@@ -8,23 +8,23 @@ from typing import Any
 
 import click
 
+from rlclinic.cli.delivering import deliver
 from rlclinic.cli.options import (
-    FORMATS,
     Number,
     answer_options,
-    baseline_option,
-    checkpoint_option,
     columns_of,
-    eval_option,
+    file_options,
     finite,
-    limits_option,
+    form_option,
+    judge_options,
     names_option,
+    read_options,
     report_options,
     run_options,
     speaking_as,
     verifier_option,
 )
-from rlclinic.cli.output import busy, deliver, drawing, settled, write_out
+from rlclinic.cli.output import busy, drawing, settled, write_out
 from rlclinic.errors import BadRequest
 
 CHANGES = ("args", "yaml", "patch")
@@ -32,37 +32,24 @@ CHANGES = ("args", "yaml", "patch")
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@report_options
-@answer_options
-@run_options
-@names_option
-@eval_option
-@limits_option
-@baseline_option
+@read_options
+@judge_options
 @click.option("--only", metavar="CHECK[,CHECK]", help="Run these checks only.")
 @click.option("--until", type=Number(), metavar="STEP", help="Diagnose the log as it stood at this step.")
-@click.option(
-    "--samples",
-    type=click.IntRange(0, 50),
-    default=0,
-    metavar="N",
-    help="Show up to N saved answers of each finding that has examples, masked; by default no text is shown.",
-)
 @click.option(
     "--gpus",
     type=click.FloatRange(min=0, min_open=True),
     callback=finite,
     metavar="N",
-    help="GPUs of the whole job.",
+    help="GPUs of the whole job, to count what a failure has cost.",
 )
 @click.option(
     "--gpu-hour-price",
     type=click.FloatRange(min=0),
     callback=finite,
     metavar="X",
-    help="Price of a GPU-hour.",
+    help="Price of a GPU-hour, in your currency.",
 )
-@checkpoint_option
 @click.option(
     "--history",
     "records",
@@ -71,6 +58,14 @@ CHANGES = ("args", "yaml", "patch")
     help="A record of earlier looks (rlclinic record), beside the one that lies with the log; repeatable.",
 )
 @verifier_option
+@click.option(
+    "--samples",
+    type=click.IntRange(0, 50),
+    default=0,
+    metavar="N",
+    help="Show up to N saved answers of each finding that has examples, masked; by default no text is shown.",
+)
+@report_options
 def diagnose(
     sources: tuple[str, ...],
     form: str,
@@ -95,9 +90,10 @@ def diagnose(
     records: tuple[Path, ...],
     verifier: str | None,
 ) -> None:
-    """Diagnose one run from its SOURCEs: log files, a directory, an address, or - for standard input.
+    """Say what is wrong with a run, since when, and what to change.
 
-    Several sources are one run (a log and its configuration, the parts of a resumed run) and are merged by step.
+    A SOURCE is a log file, the directory of the run, an address, or - for standard input. Several are one run (a log
+    and its configuration, the parts of a resumed run) and are merged by step.
     Saved answers are found in a directory; --rollouts names others, and needs no SOURCE beside it.
     An address is wandb://ENTITY/PROJECT/RUN (without RUN the runs are listed), mlflow://HOST:PORT/RUN_ID or
     mlflow+http://HOST:PORT/EXPERIMENT/RUN_NAME; nothing else is ever asked of a network.
@@ -155,8 +151,16 @@ def diagnose(
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
+@run_options
+@answer_options
 @click.option("--prompt", metavar="TEXT|NUMBER", help="One prompt through the steps, by words of it or by its number.")
-@click.option("--step", type=Number(), callback=finite, metavar="STEP", help="The groups of one step.")
+@click.option(
+    "--step",
+    type=Number(),
+    callback=finite,
+    metavar="STEP",
+    help="The groups of one step: all answers to each of its prompts.",
+)
 @click.option("--all", "everything", is_flag=True, help="Every group of that prompt or step, not six of them.")
 @click.option("--worst", is_flag=True, help="Lowest reward, groups without a signal, largest mismatch.")
 @click.option("--best", is_flag=True, help="The highest reward, one answer a prompt.")
@@ -169,12 +173,9 @@ def diagnose(
     metavar="N",
     help="Answers shown of each kind.",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="terminal", show_default=True)
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
-@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
-@answer_options
-@run_options
 @verifier_option
+@form_option()
+@file_options
 def rollouts(
     sources: tuple[str, ...],
     prompt: str | None,
@@ -194,10 +195,11 @@ def rollouts(
     chosen_run: str | None,
     verifier: str | None,
 ) -> None:
-    """Look at the saved answers of one run: files of them, its directory, or both.
+    """Look at the saved answers (rollouts) of a run.
 
-    Without an option: what was read, figures at the beginning and at the end, and what pays besides being right. With one:
-    the answers themselves. Secrets and personal strings are masked, always.
+    A SOURCE is a file of them or the directory of the run. Without an option: what was read, figures at the beginning
+    and at the end, and what pays besides being right. With one: the answers themselves. Secrets and personal strings
+    are masked, always.
     """
     from rlclinic import gallery
     from rlclinic.readers import read
@@ -239,13 +241,12 @@ def rollouts(
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
-@click.option("--as", "form", type=click.Choice(CHANGES), default="args", show_default=True, help="How to write them.")
 @run_options
 @names_option
 @answer_options
+@click.option("--as", "form", type=click.Choice(CHANGES), default="args", show_default=True, help="How to write them.")
 @click.option("--all", "everything", is_flag=True, help="Every change of every finding, not the first of each root.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
-@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+@file_options
 def prescribe(
     sources: tuple[str, ...],
     form: Any,
@@ -259,7 +260,11 @@ def prescribe(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Only the changes that a diagnosis asks for: as arguments, as YAML, or as a diff of the configuration file."""
+    """Print only the settings to change, ready to paste.
+
+    They are those that `rlclinic diagnose` of the same SOURCEs asks for: as arguments of the command line, as YAML, or
+    as a diff (patch) of the configuration file.
+    """
     from rlclinic.diagnose import diagnose as examine_run
     from rlclinic.prescribe import configurations, patch
     from rlclinic.readers import read

@@ -7,21 +7,22 @@ from pathlib import Path
 
 import click
 
+from rlclinic.cli.options import file_options, run_options
 from rlclinic.cli.output import busy, write_out
 
 
 @click.group("names")
 def own_names() -> None:
-    """Tables of your own names, for a loop that is not one of the known trainers (diagnose --names)."""
+    """Tell rlclinic what the keys of a loop of your own mean.
+
+    For a training loop that is none of `rlclinic frameworks`; used with --names (docs/own_names.md).
+    """
 
 
 @own_names.command()
 @click.argument("sources", nargs=-1, required=True, metavar="LOG...")
-@click.option("--framework", metavar="NAME[@VERSION]", help="The trainer underneath, where it cannot be told.")
-@click.option("--config", "configs", multiple=True, type=click.Path(path_type=Path), help="A configuration file.")
-@click.option("--run", "chosen_run", metavar="NAME", help="Which of several runs in a source.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
-@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+@run_options
+@file_options
 def suggest(
     sources: tuple[str, ...],
     framework: str | None,
@@ -30,7 +31,10 @@ def suggest(
     output: Path | None,
     force: bool,
 ) -> None:
-    """Draft a names file from LOG: every unknown key with what it may be; uncertain lines are comments."""
+    """Draft a names file from a log of yours.
+
+    Every unknown key of the LOG stands in it with what it may be; uncertain lines are comments.
+    """
     from rlclinic.suggest import suggest as drafted
 
     with busy(sources):
@@ -40,9 +44,12 @@ def suggest(
 
 @click.command()
 @click.argument("name")
-@click.option("--framework", metavar="NAME", help="Spell settings for this trainer.")
+@click.option("--framework", metavar="NAME", help="Spell settings as this trainer does.")
 def explain(name: str, framework: str | None) -> None:
-    """The page of a check, metric, knob, remedy or framework."""
+    """Explain a check, metric, setting, remedy or trainer.
+
+    NAME is one that a report, `rlclinic checks`, `rlclinic metrics` or `rlclinic frameworks` shows.
+    """
     from rlclinic.explain import page
 
     click.echo_via_pager(page(name, framework)) if sys.stdout.isatty() else click.echo(page(name, framework))
@@ -50,7 +57,7 @@ def explain(name: str, framework: str | None) -> None:
 
 @click.command()
 def checks() -> None:
-    """Every check, one line each."""
+    """List every check: the failures that are looked for."""
     from rlclinic.explain import list_checks
 
     click.echo(list_checks())
@@ -58,7 +65,7 @@ def checks() -> None:
 
 @click.command()
 def metrics() -> None:
-    """Every canonical metric, one line each."""
+    """List every metric, by the name that all trainers share here."""
     from rlclinic.explain import list_metrics
 
     click.echo(list_metrics())
@@ -66,7 +73,7 @@ def metrics() -> None:
 
 @click.command()
 def frameworks() -> None:
-    """Every trainer whose keys are known."""
+    """List every trainer whose logs and settings are known."""
     from rlclinic.explain import list_frameworks
 
     click.echo(list_frameworks())
@@ -75,7 +82,10 @@ def frameworks() -> None:
 @click.command()
 @click.argument("of", default="diagnosis", metavar="[diagnosis|comparison|...]")
 def schema(of: str) -> None:
-    """The JSON Schema of `--format json`: of a diagnosis, or of what another command prints."""
+    """Print the JSON Schema of `--format json`.
+
+    That of a diagnosis, or of what another command prints.
+    """
     from rlclinic.report import schema as report_schema
 
     click.echo(report_schema(of))

@@ -1,4 +1,4 @@
-"""Where a report goes, how the place can show it, and the exit code that it asks for."""
+"""Where a text goes, and how the place can show it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rlclinic.cli.options import CI_FORMATS, ENDINGS, SEVERITIES
+from rlclinic.cli.options import ENDINGS
 from rlclinic.errors import BadRequest
-
-if TYPE_CHECKING:
-    from rlclinic.model import Diagnosis
 
 
 def busy(sources: Sequence[str], large: int = 20_000_000) -> AbstractContextManager[object]:
@@ -55,36 +52,6 @@ def settled(form: str, output: Path | None) -> str:
     if form == "html" and to_terminal:
         raise BadRequest("a file for the page", "--format html on a terminal", hint="-o report.html")
     return form
-
-
-def deliver(
-    diagnosis: Diagnosis,
-    form: str,
-    output: Path | None,
-    force: bool,
-    fail_on: str | None,
-    inputs: Sequence[Path] = (),
-    samples: int = 0,
-) -> None:
-    """Print or write the report, then leave with the exit code that ``--fail-on`` asks for."""
-    from rlclinic.report import render
-
-    read_from = [Path(source.path) for source in diagnosis.run.sources]
-    if form in CI_FORMATS:
-        from rlclinic.cli.integrating import hand_over
-
-        hand_over(diagnosis, form, output, force, fail_on, [*inputs, *read_from], samples)
-    else:
-        text = render(diagnosis, form, samples=samples, **drawing(form, output))
-        write_out(text, output, force, [*inputs, *read_from])
-    if fail_on is None:
-        return
-    level = SEVERITIES.index(fail_on) + 1
-    counted = [f for f in diagnosis.findings if f.status != "preview"]
-    if any(f.severity is not None and f.severity >= level for f in counted):
-        sys.exit(1)
-    if diagnosis.verdict.severity == "undecided" or any(c.outcome == "failed" for c in diagnosis.checks):
-        sys.exit(3)
 
 
 def drawing(form: str, output: Path | None) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from rlclinic.history import FILE, OUTCOMES
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="SOURCE...")
+@run_options
+@names_option
+@answer_options
 @click.option("--after", metavar="RUN", help="The next run: what was changed, and what came of it, is read off it.")
 @click.option(
     "--took",
@@ -26,11 +29,13 @@ from rlclinic.history import FILE, OUTCOMES
 @click.option("--outcome", type=click.Choice(OUTCOMES), help="What came of it.")
 @click.option("--note", default="", metavar="TEXT", help="A line of your own (at most 400 characters).")
 @click.option("--to", metavar="wandb|mlflow", help="Also tell the run's tracker; or the address of the run there.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help=f"Instead of {FILE} by the log.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help=f"Write to this file, instead of {FILE} beside the log.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the entry and where it would go; write nothing.")
-@answer_options
-@names_option
-@run_options
 def record(
     sources: tuple[str, ...],
     after: str | None,
@@ -48,9 +53,10 @@ def record(
     configs: tuple[Path, ...],
     chosen_run: str | None,
 ) -> None:
-    """Keep with the run what was found in it, what was changed and what came of it; the next diagnosis reads it.
+    """Keep beside a run what was found, changed and reached.
 
-    The entry is added to rlclinic-record.json beside the log; earlier ones stay. No text of prompts or answers is in it.
+    The next diagnosis reads it. The entry is added to rlclinic-record.json beside the log; earlier ones stay. No text
+    of prompts or answers is in it.
 
     \b
     rlclinic record RUN --took clip_higher             what was done about it

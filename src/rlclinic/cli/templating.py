@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rlclinic.cli.options import file_options
 from rlclinic.cli.output import write_out
 
 KINDS = ("prometheus", "grafana", "wandb")
@@ -13,7 +14,7 @@ KINDS = ("prometheus", "grafana", "wandb")
 
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
-@click.option("--framework", metavar="NAME[@VERSION]", help="Series are called as this trainer calls its metrics.")
+@click.option("--framework", metavar="NAME[@VERSION]", help="Name series as this trainer names its metrics.")
 @click.option("--prefix", default="", metavar="TEXT", help="What stands before the names of your series: grpo_.")
 @click.option(
     "--series",
@@ -22,12 +23,13 @@ KINDS = ("prometheus", "grafana", "wandb")
     metavar="METRIC=SERIES",
     help="What you call one metric: kl.ref=grpo_kl_to_reference; repeatable.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
-@click.option("--force", is_flag=True, help="Let -o replace an existing file.")
+@file_options
 def templates(
     kind: str, framework: str | None, prefix: str, own: tuple[str, ...], output: Path | None, force: bool
 ) -> None:
-    """Alert rules and panels from the limits of the checks.
+    """Write alert rules or panels for Prometheus, Grafana or W&B.
+
+    They hold the limits of the checks against the series that your trainer already sends there (docs/templates.md).
 
     \b
     prometheus   alert rules: on `rlclinic serve` (everything), and on series that you export

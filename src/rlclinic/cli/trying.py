@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from rlclinic.cli.options import report_options
-from rlclinic.cli.output import deliver, settled, write_out
+from rlclinic.cli.delivering import deliver
+from rlclinic.cli.options import file_options, report_options, simulated_options
+from rlclinic.cli.output import settled, write_out
 from rlclinic.errors import BadRequest
 
 
 @click.command()
 @click.argument("scenario", required=False)
 @click.option("--list", "listing", is_flag=True, help="List the scenarios.")
-@click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
+@simulated_options
 @report_options
 def demo(
     scenario: str | None,
@@ -27,7 +27,10 @@ def demo(
     force: bool,
     fail_on: str | None,
 ) -> None:
-    """Diagnose a run with a known illness: a real one, or a simulated SCENARIO."""
+    """Diagnose a run that was made sick on purpose.
+
+    A real one of ours; with SCENARIO a simulated one.
+    """
     from rlclinic.diagnose import diagnose as examine_run
     from rlclinic.simulate import as_run
     from rlclinic.simulate import listing as scenario_list
@@ -61,16 +64,22 @@ def demo(
     "--form",
     "layout",
     metavar="FORM",
-    help="A form of text: jsonl, trainer_state, console, ...; else its first. console5: as Transformers 5 prints.",
+    help="A form of its logs: jsonl, trainer_state, console, console5 (as Transformers 5 prints), ...; else its first.",
 )
-@click.option("--steps", default=400, show_default=True, type=click.IntRange(1, 1_000_000))
-@click.option("--log-every", default=1, show_default=True, type=click.IntRange(1, 10_000))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+@simulated_options
 @click.option(
-    "--config-output", type=click.Path(path_type=Path, dir_okay=False), help="Write its settings to this file."
+    "--log-every",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Steps from one row of the log to the next.",
 )
-@click.option("--force", is_flag=True, help="Let existing files be replaced.")
+@click.option(
+    "--config-output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the settings of the run to this file.",
+)
+@file_options
 def simulate(
     scenario: str,
     dialect: str,
@@ -82,7 +91,10 @@ def simulate(
     config_output: Path | None,
     force: bool,
 ) -> None:
-    """Write the log of a simulated SCENARIO as a trainer would (rlclinic demo --list names them)."""
+    """Write the log of a simulated run, healthy or sick.
+
+    `rlclinic demo --list` names the SCENARIOs.
+    """
     from rlclinic.simulate import configuration, write
     from rlclinic.simulate import scenario as simulated
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlclinic.cli.options import SEVERITIES, Number, finite, names_option, output_options, run_options, speaking_as
+from rlclinic.cli.options import (
+    SEVERITIES,
+    Number,
+    finite,
+    limits_option,
+    names_option,
+    output_options,
+    run_options,
+    speaking_as,
+)
 from rlclinic.cli.output import busy, drawing, settled, write_out
 from rlclinic.errors import BadRequest
 
@@ -19,6 +28,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("before", metavar="BEFORE")
 @click.argument("after", metavar="[AFTER]", required=False)
+@run_options
+@names_option
+@limits_option
 @click.option(
     "--at", type=Number(), callback=finite, metavar="STEP", help="One log holds both: the change was at STEP."
 )
@@ -30,9 +42,6 @@ if TYPE_CHECKING:
     help="AFTER goes on from STEP of BEFORE, should its own steps not tell.",
 )
 @output_options
-@run_options
-@names_option
-@click.option("--limits", type=click.Path(path_type=Path), help="A TOML file of limits, as for diagnose.")
 def verify(
     before: str,
     after: str | None,
@@ -48,14 +57,16 @@ def verify(
     own_names: Path | None,
     limits: Path | None,
 ) -> None:
-    """Did the cure work: the findings of the run BEFORE, judged by the run AFTER the change.
+    """Judge by a later run whether a change cured the findings.
 
-    AFTER is a new run with the changed settings, or one that goes on from a checkpoint of BEFORE. With --at STEP one log
-    holds both. --config is the configuration of AFTER where its log holds none; each directory brings its own.
+    Each finding of BEFORE is cured, improving, not changed, worse, or not to tell yet by what AFTER shows. AFTER is a
+    new run with the changed settings, or one that goes on from a checkpoint of BEFORE. With --at STEP one log holds
+    both. --config is the configuration of AFTER where its log holds none; each directory brings its own.
 
     \b
-    Exit codes: 0 ran; 1 with --fail-on when a finding of that severity or worse is not cured and not improving,
-    or is new; 2 could not run; 3 with --fail-on when it cannot be decided yet.
+    Exit codes: 0 ran; 2 could not run; with --fail-on also 1 when a finding
+    of that severity or worse is not cured and not improving, or is new, 3
+    when it cannot be decided yet.
     """
     from rlclinic.diagnose import diagnose, read_limits
     from rlclinic.readers import read

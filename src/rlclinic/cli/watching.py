@@ -12,48 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rlclinic.cli.alerting import posted
+from rlclinic.cli.following import alone, apart, beside, follower, growing
 from rlclinic.cli.options import (
     SEVERITIES,
     alert_options,
-    answer_options,
-    baseline_option,
-    checkpoint_option,
-    columns_of,
-    eval_option,
+    every_option,
+    fail_option,
     finite,
-    limits_option,
-    names_option,
-    run_options,
+    judge_options,
+    read_options,
     speaking_as,
 )
+from rlclinic.cli.output import drawing, write_out
 from rlclinic.errors import BadRequest
 
 if TYPE_CHECKING:
     from rlclinic.live.following import Follower
     from rlclinic.live.watching import JsonLines, Lines, Tell, Watch
 
-EVERY = 10.0
-"""Seconds between looks at least (``live.following.EVERY``)."""
-
 
 @click.command()
-@click.argument("sources", nargs=-1, metavar="PATH...")
-@answer_options
-@run_options
-@names_option
-@eval_option
-@limits_option
-@baseline_option
-@checkpoint_option
-@click.option(
-    "--every",
-    type=click.FloatRange(min=0, max=86_400),
-    default=EVERY,
-    show_default=True,
-    callback=finite,
-    metavar="SECONDS",
-    help="Shortest time between two looks; they never take more than a tenth of the time.",
-)
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
+@read_options
+@judge_options
+@every_option(0)
 @click.option("--once", is_flag=True, help="One look, then leave: for cron.")
 @click.option("--until-done", is_flag=True, help="Leave when the log says that the run has ended.")
 @click.option(
@@ -66,26 +49,22 @@ EVERY = 10.0
 @click.option(
     "--state",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to keep what was told. [default: a file under ~/.local/state/rlclinic]",
+    help="Keep here what was told, so that a restart does not repeat it. [default: a file under ~/.local/state/rlclinic]",
 )
-@click.option("--format", "form", type=click.Choice(("terminal", "json")), default="terminal", show_default=True)
-@click.option("--lines", is_flag=True, help="One line an event on a terminal, too.")
 @alert_options
-@click.option("--fail-on", type=click.Choice(SEVERITIES), help="Exit 1 at open findings of this severity or worse.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("terminal", "json")),
+    default="terminal",
+    show_default=True,
+    help="A page (or lines where there is no terminal), or one JSON object an event.",
+)
+@click.option("--lines", is_flag=True, help="One line an event on a terminal, too.")
 @click.option("-v", "--verbose", is_flag=True, help="Also tell each look and what happens to the log.")
+@fail_option
 def watch(
     sources: tuple[str, ...],
-    answers: tuple[Path, ...],
-    columns: tuple[str, ...],
-    framework: str | None,
-    configs: tuple[Path, ...],
-    chosen_run: str | None,
-    own_names: Path | None,
-    eval_key: str | None,
-    limits: Path | None,
-    baseline_file: Path | None,
-    saved: tuple[float, ...],
-    every: float,
     once: bool,
     until_done: bool,
     stop_after: float | None,
@@ -98,12 +77,14 @@ def watch(
     on_critical: str | None,
     fail_on: str | None,
     verbose: bool,
+    **read_and_judged: Any,
 ) -> None:
-    """Watch one run while it is trained: PATHs are its growing log files, or its directory.
+    """Follow a run as it trains: on a terminal, in a job, in cron.
 
-    On a terminal a page shows how it stands; elsewhere one line an event is printed. Each finding is told once, when
-    enough rows show it, and again when it gets worse or closes, also when this command was stopped in between. Logs may
-    be rotated, cut, replaced, or not be there yet; nothing is ever written beside them.
+    SOURCEs are its growing log files, its directory, or an address. On a terminal a page shows how it stands;
+    elsewhere one line an event is printed. Each finding is told once, when enough rows show it, and again when it
+    gets worse or closes, also when this command was stopped in between. Logs may be rotated, cut, replaced, or not be
+    there yet; nothing is ever written beside them.
 
     \b
     rlclinic watch output/                                   a page
@@ -114,51 +95,20 @@ def watch(
     Exit codes: 0 ran; 1 open findings at or above --fail-on; 2 could not run;
     3 with --fail-on when the run could not be judged.
     """
-    from rlclinic.live.following import Follower, default_state
+    from rlclinic.live.following import default_state
 
-    if not sources:
-        raise BadRequest("a PATH", "none", hint="rlclinic watch LOGFILE")
-    if "-" in sources:
-        from rlclinic.live.parts import TEE
-
-        raise BadRequest("files or a directory that grow", "standard input", hint=TEE)
-    from rlclinic.diagnose import read_limits
-
-    learning = None
-    if baseline_file is not None:
-        from rlclinic.baseline import read_baseline
-
-        learning = read_baseline(baseline_file)
-    options: dict[str, Any] = {
-        "framework": framework,
-        "config": configs,
-        "eval_key": eval_key,
-        "run": chosen_run,
-        "names": own_names,
-        "rollouts": answers,
-        "answer_columns": columns_of(columns),
-    }
+    growing("watch", sources)
     place = default_state(sources) if state is None else state
-    from rlclinic.cli.alerting import beside, posted
-
     if state is not None:
-        apart(state, [*map(Path, sources), *configs, *answers])
+        apart(state, [*map(Path, sources), *read_and_judged["configs"], *read_and_judged["answers"]])
     with alone(place), speaking_as("watch"):
-        follower = Follower(
-            sources,
-            options=options,
-            limits=None if limits is None else read_limits(limits),
-            baseline=learning,
-            checkpoints=saved,
-            every=every,
-            state=place,
-        )
+        followed = follower("watch", sources, state=place, **read_and_judged)
         post = posted(alert_addresses, alert_at, on_warning, on_critical, beside(place))
         try:
-            _run(follower, post.tell, once, until_done, stop_after, form, lines, verbose)
+            _run(followed, post.tell, once, until_done, stop_after, form, lines, verbose)
         finally:
             post.close(10.0)
-    _leave(follower, fail_on)
+    _leave(followed, fail_on)
 
 
 def _run(
@@ -199,7 +149,6 @@ def _run(
     if last is None or out.broken:
         return _complain(out)
     if on_page:
-        from rlclinic.cli.output import drawing, write_out
         from rlclinic.report import render
 
         write_out(render(last.diagnosis, "terminal", **drawing("terminal", None)), None, False)
@@ -265,43 +214,6 @@ def _stoppable() -> Iterator[None]:
     finally:
         for number, handler in before:
             signal.signal(number, handler)
-
-
-@contextmanager
-def alone(state: Path) -> Iterator[None]:
-    """Hold the state for this process; nothing where the system has no such locks or no place for them.
-
-    Raises BadRequest while another process watches with the same state: both would tell the same.
-    """
-    try:
-        import fcntl
-
-        state.parent.mkdir(parents=True, exist_ok=True)
-        held = open(state.with_name(f"{state.name}.lock"), "a")  # noqa: SIM115
-    except (ImportError, OSError):
-        yield
-        return
-    try:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            found = f"{state} is in use: the same is being watched already"
-            raise BadRequest("a state of its own", found, hint="--state ANOTHER_FILE") from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        held.close()
-
-
-def apart(state: Path, inputs: list[Path]) -> None:
-    """Raises BadRequest for a state that would replace a file of the user's."""
-    from rlclinic.live.following import read_state
-
-    taken = any(path.exists() and state.exists() and state.samefile(path) for path in inputs)
-    strange = state.exists() and (not state.is_file() or (state.stat().st_size and read_state(state) is None))
-    if taken or strange:
-        raise BadRequest("a new file for the state, or one that watch made", f"{state}", hint="--state ANOTHER_FILE")
 
 
 def _leave(follower: Follower, fail_on: str | None) -> None:

@@ -72,6 +72,16 @@ def whole(value: object) -> int | None:
     return int(value) if 0 < value < 1e12 else None
 
 
+def number(value: object) -> float | None:
+    """A number, also one of numpy or of a tensor with one element; None for anything else, texts of digits among it."""
+    if value is None or isinstance(value, (str, bytes)):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def inner(config: object, *path: str) -> Any:
     """The value below ``path`` in nested mappings; None where it is absent."""
     for name in path:

@@ -134,7 +134,7 @@ class Watching:
             return
         new = {key: value for key, value in now.items() if self._seen.get(key, self) is not value}
         self._seen = dict(now)
-        found = {key: _number(value) for key, value in _unforked(new, now, known).items()}
+        found = {key: asked.number(value) for key, value in _unforked(new, now, known).items()}
         row = {key: value for key, value in found.items() if value is not None}
         if row:
             self._monitor.log(row, max(0, _step(trainer) - back))
@@ -258,13 +258,6 @@ def _unforked(new: Mapping[str, Any], logged: Mapping[str, Any], known: Mapping[
         if not (what == "epoch" and name in forked):
             found[name if what == "step" and name in forked else key] = value
     return found
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        return None
 
 
 def _callback(name: str) -> type:

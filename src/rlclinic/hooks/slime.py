@@ -55,7 +55,7 @@ def of_evaluation(data: Mapping[str, Any]) -> dict[str, float]:
     """The mean reward of each held-out set, its share of cut answers and their lengths, under slime's keys."""
     found: dict[str, float] = {}
     for name, one in data.items():
-        rewards = [value for value in map(_number, one.get("rewards") or ()) if value is not None]
+        rewards = [value for value in map(asked.number, one.get("rewards") or ()) if value is not None]
         if rewards and len(rewards) == len(one["rewards"]):
             found[f"eval/{name}"] = sum(rewards) / len(rewards)
         if cut := list(one.get("truncated") or ()):
@@ -104,17 +104,7 @@ def _repeats(text: str) -> bool:
 def _reward(args: Any, sample: Any) -> float | None:
     key = getattr(args, "reward_key", None)
     reward = sample.reward.get(key) if key and isinstance(sample.reward, Mapping) else sample.reward
-    return _number(reward)
-
-
-def _number(value: Any) -> float | None:
-    """A number, also one of numpy or of a tensor with one element."""
-    if value is None or isinstance(value, (str, bytes)):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        return None
+    return asked.number(reward)
 
 
 def _watched(metrics: Callable[[], Mapping[str, float]], rollout: int, args: Any, last: bool = False) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from rlclinic.checks import BY_NAME
 from rlclinic.model import Diagnosis, Finding, Maturity, Onset, Severity
@@ -103,6 +103,27 @@ class Event:
             "root": self.root,
         }
 
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Event:
+        """The event that ``as_json`` made. Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
+        onset = told["onset"]
+        if told["kind"] not in get_args(Kind):
+            raise ValueError("no kind of event")
+        return cls(
+            kind=told["kind"],
+            check=str(told["check"]),
+            severity=Severity[str(told["severity"]).upper()],
+            step=_finite(told["step"]),
+            title=str(told["title"]),
+            says=str(told["says"]),
+            onset=None if onset is None else Onset(*(_finite(onset[name]) for name in ("step", "low", "high"))),
+            because_of=tuple(map(str, told["because_of"])),
+            change=str(told["change"]),
+            go_on=str(told["go_on"]),
+            run=str(told["run"]),
+            root=str(told.get("root", "")),
+        )
+
 
 def of_finding(kind: Kind, finding: Finding, diagnosis: Diagnosis, step: float) -> Event:
     """The event that ``finding`` makes of kind ``kind`` at ``step``."""
@@ -143,6 +164,11 @@ def lines(events: Sequence[Event]) -> list[str]:
 
 def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
+
+
+def _finite(told: Any) -> float:
+    """A number as JSON has it: what it does not know is null there."""
+    return math.nan if told is None else float(told)
 
 
 def _number(step: float) -> str:

@@ -22,7 +22,7 @@ from rlclinic.live.events import Event, of_finding
 from rlclinic.live.joining import Beginning, beginning, continued, kinship, recounted
 from rlclinic.live.pace import Pace
 from rlclinic.live.parts import Source, exists, is_address, plain
-from rlclinic.model import SHORT, Diagnosis, Onset, Run, Severity
+from rlclinic.model import SHORT, Diagnosis, Run, Severity
 
 EVERY = 10.0
 """Seconds between looks at least (ours: a step of RL takes longer)."""
@@ -400,7 +400,7 @@ class Follower:
         try:
             course = Course.from_state(kept["course"])
             begin = None if kept["begin"] is None else Beginning.from_json(kept["begin"])
-            pace, untold = Pace.from_json(kept["pace"]), [_event(one) for one in kept["untold"]]
+            pace, untold = Pace.from_json(kept["pace"]), [Event.from_json(one) for one in kept["untold"]]
             mute = set(map(str, kept["mute"]))
             size, seen = int(kept["size"]), int(kept["rows"])
             after, stalled, ended = int(kept["next"]), bool(kept["stalled"]), str(kept["ended"])
@@ -434,32 +434,6 @@ def read_state(path: Path) -> Mapping[str, Any] | None:
         return keeping.load(path, SCHEMA)
     except (OSError, ValueError):
         return None
-
-
-def _event(told: Mapping[str, Any]) -> Event:
-    """The event that ``as_json`` made. Raises KeyError, TypeError or ValueError for anything else."""
-    onset = told["onset"]
-    if told["kind"] not in ("opened", "worsened", "closed"):
-        raise ValueError("no kind of event")
-    return Event(
-        kind=told["kind"],
-        check=str(told["check"]),
-        severity=Severity[str(told["severity"]).upper()],
-        step=_number(told["step"]),
-        title=str(told["title"]),
-        says=str(told["says"]),
-        onset=None if onset is None else Onset(*(_number(onset[name]) for name in ("step", "low", "high"))),
-        because_of=tuple(map(str, told["because_of"])),
-        change=str(told["change"]),
-        go_on=str(told["go_on"]),
-        run=str(told["run"]),
-        root=str(told.get("root", "")),
-    )
-
-
-def _number(told: Any) -> float:
-    """A number as JSON has it: what it does not know is null there."""
-    return float("nan") if told is None else float(told)
 
 
 # ---------------------------------------------------------------------------------------------------- words

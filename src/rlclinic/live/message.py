@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import nan
-from typing import Any, cast, get_args
+from typing import Any
 
-from rlclinic.live.events import Event, Kind
-from rlclinic.model import Diagnosis, Finding, Onset, Severity
+from rlclinic.live.events import Event
+from rlclinic.model import Diagnosis, Finding, Severity
 from rlclinic.report.blocks import KEY, plain, step
 from rlclinic.report.ci.words import SAYS, lines
 from rlclinic.report.findings import TIERS, causes_of, costs, root_of, since
@@ -264,26 +263,9 @@ def kept(item: Item) -> dict[str, Any]:
 
 def taken(held: Mapping[str, Any]) -> Item:
     """The item that ``kept`` wrote. Raises KeyError, TypeError or ValueError for anything else."""
-    form, onset = held["event"], held["event"]["onset"]
-    if form["kind"] not in get_args(Kind):
-        raise ValueError("no kind of event")
-    event = Event(
-        kind=cast(Kind, form["kind"]),
-        check=str(form["check"]),
-        severity=Severity[str(form["severity"]).upper()],
-        step=_number(form["step"]),
-        title=str(form["title"]),
-        says=str(form["says"]),
-        onset=None if onset is None else Onset(*(_number(onset[key]) for key in ("step", "low", "high"))),
-        because_of=tuple(str(one) for one in form["because_of"]),
-        change=str(form["change"]),
-        go_on=str(form["go_on"]),
-        run=str(form["run"]),
-        root=str(form.get("root", "")),
-    )
     severity, says = (plain(one, SAYS) for one in held["verdict"])
     return Item(
-        _bounded(event),
+        _bounded(Event.from_json(held["event"])),
         tuple(plain(one, SAYS) for one in held["told"][:LINES]),
         plain(held["since"]),
         (severity, says),
@@ -293,8 +275,3 @@ def taken(held: Mapping[str, Any]) -> Item:
         tuple(plain(one, KEY) for one in held.get("causes", ())[:LINES]),
         plain(held.get("sure", ""), KEY),
     )
-
-
-def _number(held: Any) -> float:
-    """A number of ``Event.as_json``, which knows no NaN."""
-    return nan if held is None else float(held)

@@ -59,6 +59,7 @@ __all__ = [
     "default_knobs",
     "detect",
     "enable",
+    "enabled",
     "evaluation_rank",
     "flags",
     "flatten",
@@ -492,5 +493,13 @@ def _versions_of(table: Table) -> str:
 
 
 def enable(metric: str, framework: Framework | None) -> tuple[str, str] | None:
-    """(what to write, note) to make a metric appear in the log; None when no setting is known for it."""
-    return table_of(framework).enables.get(metric)
+    """(what to write, note) to make a metric appear in the log; None when no setting is known for it, or when it is to
+    take a version that the run has already."""
+    row = table_of(framework).enables.get(metric)
+    return None if row is None or (row[2] and reached(framework, row[2])) else row[:2]
+
+
+def enabled(metric: str, framework: Framework | None) -> bool:
+    """Whether the run has the version that makes a metric appear; when it is absent all the same, the trainer lacks it."""
+    row = table_of(framework).enables.get(metric)
+    return row is not None and bool(row[2]) and reached(framework, row[2]) is True

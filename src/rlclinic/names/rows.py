@@ -52,7 +52,7 @@ class Setting:
     kind: str
 
 
-NEEDS = ("", "off_policy", "reference", "critic", "tools", "sampler", "asynchronous", "parts")
+NEEDS = ("", "off_policy", "reference", "critic", "tools", "sampler", "asynchronous", "parts", "groups")
 """What a remedy may need: several updates per batch, a KL to a reference, a critic, tools, a separate sampler, sampling
 beside training, more than one reward part. Without it the remedy would change nothing."""
 
@@ -261,7 +261,8 @@ class Table:
     families: tuple[tuple[re.Pattern[str], MetricRow], ...]
     knobs: Mapping[str, tuple[KnobRow, ...]]
     versions: tuple[Mapping[str, str], ...]
-    enables: Mapping[str, tuple[str, str]]
+    enables: Mapping[str, tuple[str, str, str]]
+    """By metric: what to write, a note, and the version from which the trainer writes it by itself (or nothing)."""
     remedies: Mapping[str, Mapping[str, Any]]
     own: Mapping[str, MetricRow] = field(default_factory=dict)
     """Keys that a user named himself: they are looked up as written and win over every other row."""
@@ -312,7 +313,7 @@ def load(name: str) -> Table:
     try:
         rows = [MetricRow(**row) for row in raw["metric"]]
         spelled = [_knob_row(row) for row in raw["knob"]]
-        enables = {row["name"]: (row["writes"], row["note"]) for row in raw["enable"]}
+        enables = {row["name"]: (row["writes"], row["note"], row.get("since", "")) for row in raw["enable"]}
     except (TypeError, KeyError) as broken:
         raise BadTable("rows with known fields, a name and a source", f"{name}.toml: {broken}") from broken
     exact: dict[str, tuple[MetricRow, ...]] = {}

@@ -16,6 +16,7 @@ from rlclinic.model import Checkpoint, Column, Component, Floats, Framework, Kno
 from rlclinic.readers.kinship import Held, agrees, outlived, parts, sure
 from rlclinic.readers.log import Log
 from rlclinic.readers.translate import Translated
+from rlclinic.steps import united
 
 PASTE = 12
 """Rows up to which text without a run around it counts as an excerpt (ours)."""
@@ -179,8 +180,8 @@ class _Whole:
         return next((known for known in self.evaluations if names.strip(known)[0] == bare), key)
 
     def _cover(self) -> None:
-        every = [c.steps for c in (*self.columns.values(), *(p.mean for p in self.components.values())) if len(c)]
-        self._covered = np.unique(np.concatenate(every)) if every else np.empty(0)
+        every = (*self.columns.values(), *(part.mean for part in self.components.values()))
+        self._covered = united(column.steps for column in every if len(column))
 
 
 def _all(one: Translated) -> list[Column]:
@@ -241,16 +242,22 @@ def _changes(before: Held, after: Held, framework: Framework | None) -> str:
 
 
 def _uncontradicted(knobs: dict[str, Knob], columns: Mapping[str, Column]) -> dict[str, Knob]:
-    """The settings without the default that no KL term is in use where the log holds a KL to the reference."""
-    weight, kl = knobs.get("kl_coef"), columns.get("kl.ref")
-    shown = kl is not None and kl.status == "measured" and bool(kl.finite.values.any())
-    if weight is not None and weight.origin == "default" and weight.value in (0, 0.0) and shown:
-        return {name: knob for name, knob in knobs.items() if name != "kl_coef"}
-    return knobs
+    """The settings without the defaults that something is not in use where the log holds what it measures: a term of the
+    loss, or a second engine that samples (settings of a file are often completed on the command line)."""
+    wrong = set()
+    measures = [("kl_coef", "kl.ref"), ("entropy_coef", "entropy.coef")]
+    measures += [("sampler", metric) for metric in columns if metric.startswith(("mismatch.kl", "mismatch.logp_diff"))]
+    for name, metric in measures:
+        weight, seen = knobs.get(name), columns.get(metric)
+        shown = seen is not None and seen.status == "measured" and bool(seen.finite.values.any())
+        if weight is not None and weight.origin == "default" and weight.value in (0, 0.0) and shown:
+            wrong.add(name)
+    return {name: knob for name, knob in knobs.items() if name not in wrong}
 
 
 def _implied(columns: Mapping[str, Column]) -> dict[str, Knob]:
-    """Settings that the metrics themselves betray: the peak learning rate, and the limit at which answers are cut."""
+    """Settings that the metrics themselves betray: the peak learning rate, an entropy coefficient that stays as it is, and
+    the limit at which answers are cut."""
     found: dict[str, Knob] = {}
     rate = columns.get("optim.lr")
     if rate is not None and len(rate.finite) and not rate.rounded_zero:
@@ -260,6 +267,11 @@ def _implied(columns: Mapping[str, Column]) -> dict[str, Knob]:
         # A rate that jumps or decays over decades has no one value to start from, nor has the end of a schedule.
         if constant or (from_start and used.max() <= 3 * np.median(used)):
             found["learning_rate"] = Knob("learning_rate", float(f"{used.max():.4g}"), rate.key, "log")
+    bonus = columns.get("entropy.coef")
+    if bonus is not None and len(bonus.finite) and not bonus.rounded_zero:
+        held = bonus.finite.values
+        if 0 < held.max() <= 1.001 * held.min():  # a controller moves it: then it is no setting
+            found["entropy_coef"] = Knob("entropy_coef", float(f"{held.max():.4g}"), bonus.key, "log")
     cut, longest = columns.get("length.truncated_frac"), columns.get("length.response.max")
     if cut is not None and longest is not None and len(longest.finite) and bool((cut.finite.values > 0).any()):
         top = longest.finite.values

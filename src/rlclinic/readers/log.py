@@ -27,8 +27,9 @@ from rlclinic.readers.stores.trackers import is_mlflow_run, read_mlflow_tree, re
 from rlclinic.readers.tabular import frames
 from rlclinic.readers.tabular.parquet import PARQUET, read_parquet
 from rlclinic.readers.tabular.records import DOCUMENT_LIMIT, is_rollout, read_document, read_jsonl, with_json_words
-from rlclinic.readers.tabular.separated import delimiter, read_csv, read_table
+from rlclinic.readers.tabular.separated import delimiter, read_csv, read_table, shaped
 from rlclinic.readers.text.console import Console
+from rlclinic.readers.text.wrapped import unwrapped
 
 __all__ = ["Log", "Rows", "Series", "drained", "read_log"]
 
@@ -167,6 +168,23 @@ def _read(stream: IO[bytes], label: str, run: str | None = None, depth: int = 0)
 
 
 def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) -> Log:
+    try:
+        return _parsed(text, form, sample, label, run)
+    except CannotRead:
+        if not sample.lstrip().startswith(("{", "[")):
+            raise
+        text.seek(0)
+        said: list[Warn] = []
+        console = Console()
+        for line, ended in unwrapped(_lines(text, RECORD_LIMIT, said)):
+            console.feed(line, ended)
+        log = console.close(label, said)
+        if log is None or log.kind == "crash":
+            raise
+        return log
+
+
+def _parsed(text: TextIO, form: str, sample: str, label: str, run: str | None) -> Log:
     said: list[Warn] = []
     if form == "lines":
         return read_jsonl(_lines(text, RECORD_LIMIT, said), label, said, run=run)
@@ -175,15 +193,18 @@ def _parse(text: TextIO, form: str, sample: str, label: str, run: str | None) ->
         if len(sample) >= SNIFF // 4 and "\n" not in sample.strip() and re.search(r"\n[ \t]*\{", whole):
             return read_jsonl(_lines(io.StringIO(whole), RECORD_LIMIT, said), label, said, run=run)
         return read_document(whole, label, said, run=run)
-    if form in (",", ";", "\t"):
+    table_form = form in (",", ";", "\t")
+    if table_form and shaped(sample, form, whole=len(sample) < SNIFF // 4):
         return read_csv(_lines(text, LINE_LIMIT, said), label, form, said, run=run)
     console = Console()
     for line, ended in _lines(text, LINE_LIMIT, said):
         console.feed(line, ended)
     log = console.close(label, said)
-    if log is not None and log.kind != "crash":
+    if log is not None and log.kind != "crash" and not console.pieced:
         return log
     text.seek(0)
+    if table_form and log is None:  # the table says why it cannot be read
+        return read_csv(_lines(text, LINE_LIMIT, []), label, form, said, run=run)
     table = read_table(
         (pair for _, pair in zip(range(TABLE_LINES), _lines(text, LINE_LIMIT, []), strict=False)), label, said
     )

@@ -20,7 +20,7 @@ from rlclinic.errors import BadRequest, CannotRead
 from rlclinic.model import Checkpoint, Framework, Source, Warn
 from rlclinic.readers import rundir
 from rlclinic.readers.answers import saved_files
-from rlclinic.readers.answers.files import Content, Sniffer, has_columns, holds_answers
+from rlclinic.readers.answers.files import Content, Sniffer, has_columns, holds_answers, holds_metrics
 from rlclinic.readers.binary import eventfile, runlog
 from rlclinic.readers.config import FILE_LIMIT, read_config, versions_in
 from rlclinic.readers.kinship import Held, of_one_run, of_one_trainer, sure
@@ -130,7 +130,6 @@ class _Opening:
         self._answers: list[Path] = []
         self._failures: list[CannotRead] = []
         self._loose: dict[str, list[Path]] = {}
-        self._homes: dict[int, Path] = {}
         self._top: Path | None = None
         self._environments: list[Path] = []
         self.evaluations: frozenset[Path] = frozenset()
@@ -181,7 +180,7 @@ class _Opening:
             # Files of one run are read together, so that their writers' order in time is known.
             unit = str(path.parent) if kind == "events" else path.name
             self._loose.setdefault(f"{kind}:{unit}", []).append(path)
-        elif role(path.parts[-2:-1], path.name)[0] == "rollouts" or holds_answers(path) or self._is_own(path):
+        elif self._is_own(path) or holds_answers(path) or (_called_answers(path) and not holds_metrics(path)):
             self._answers.append(path)
         else:
             self._hold(lambda run: read_log(path, run=run), path, standing=_standing(path))
@@ -454,6 +453,11 @@ class _Opening:
 
 def _framework_of(found: Mapping[str, object]) -> Framework | None:
     return names.detect((), config_keys=list(found))
+
+
+def _called_answers(path: Path) -> bool:
+    """Whether the name of a file, or of the folder it is in, says that it holds saved answers."""
+    return role(path.parts[-2:-1], path.name)[0] == "rollouts"
 
 
 def _standing(path: Path) -> int:

@@ -63,6 +63,7 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     evaluations: dict[str, Column] = {}
     unrecognised: dict[str, int] = {}
     undecided: dict[str, Undecided] = {}
+    axes: dict[int, Floats] = {}
     for key, logged in log.series.items():
         series = _with_nulls(logged, log.nulls.get(key))
         meaning = meanings[key]
@@ -74,10 +75,11 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
         if isinstance(meaning, Undecided):
             undecided[key] = meaning
             if set(meaning.meanings) == {"reward.std", "reward.group_std"}:
-                column = _column(series, "reward.std_unresolved", key, time.steps, fresh)
+                column = _column(series, "reward.std_unresolved", key, time.steps, fresh, axes)
                 columns.setdefault("reward.std_unresolved", (0, column))
             continue
-        column = _column(series, meaning.metric, key, time.steps, fresh if meaning.role == "metric" else None)
+        counted = fresh if meaning.role == "metric" else None
+        column = _column(series, meaning.metric, key, time.steps, counted, axes)
         column = _annotate(column, meaning, knobs)
         if not len(column):
             continue
@@ -108,7 +110,9 @@ def translate(log: Log, framework: Framework | None, knobs: Mapping[str, Knob]) 
     plain = {metric: column for metric, (_, column) in columns.items()}
     if not parts and "reward.mean" in plain:
         unknown = (
-            _column(_with_nulls(log.series[key], log.nulls.get(key)), "reward.component.mean", key, time.steps, fresh)
+            _column(
+                _with_nulls(log.series[key], log.nulls.get(key)), "reward.component.mean", key, time.steps, fresh, axes
+            )
             for key in list(unrecognised)
         )
         for column in summands(plain["reward.mean"], unknown):
@@ -155,7 +159,10 @@ def _is_clock(meaning: object) -> bool:
     return isinstance(meaning, names.Meaning) and meaning.metric.startswith(CLOCKS)
 
 
-def _column(series: Series, metric: str, key: str, steps: Floats, fresh: Mask | None) -> Column:
+def _column(
+    series: Series, metric: str, key: str, steps: Floats, fresh: Mask | None, axes: dict[int, Floats]
+) -> Column:
+    """The series at the steps of its rows; columns with the same steps share one array, kept in ``axes`` by length."""
     at = steps[series.rows]
     keep = np.isfinite(at) if fresh is None else np.isfinite(at) & fresh[series.rows]
     at, values = at[keep], series.values[keep]
@@ -165,6 +172,8 @@ def _column(series: Series, metric: str, key: str, steps: Floats, fresh: Mask | 
         at, values = at[ranked], values[ranked]
         last = np.append(np.diff(at) > 0, True)
         at, values = at[last], values[last]
+    known = axes.setdefault(len(at), at)
+    at = known if np.array_equal(known, at) else at
     # One decimal and none are how Python prints a plain 0.0 or an integer, not a format that rounds.
     resolution = 0.0 if series.decimals is None or series.decimals < 2 else 10.0**-series.decimals
     return Column(metric=metric, key=key, steps=at, values=values, resolution=resolution)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from rlclinic import names
 from rlclinic.model import ROLLOUTS, Column, Diagnosis, Examination, Framework, Run, Severity, Source, Unrecognised
 from rlclinic.report import baselined, curves
 from rlclinic.report.blocks import (
@@ -116,12 +117,27 @@ def verdict(diagnosis: Diagnosis) -> list[Block]:
             pairs.append(("change", settings or plain(remedy.says)))
         if primary.rollback is not None and (go_on := goes_on(primary)) is not None:
             pairs.append(("go on from", go_on))
+    if verdict.severity == "undecided" and (asked := _to_send(diagnosis)):
+        pairs.append(("to send", asked))
     if run.ending:
         pairs.append(("ended by", plain(run.ending, 200)))
     pairs += baselined.in_short(diagnosis)
     if pairs:
         blocks.append(KeyNumbers(tuple(pairs)))
     return blocks
+
+
+def _to_send(diagnosis: Diagnosis) -> str:
+    """What would let pasted lines be judged: more of them, the vital series that they lack, the settings."""
+    run = diagnosis.run
+    if not run.excerpt or not run.logged or not len(run.steps) or run.kind != "rl":
+        return ""
+    lack = next((f.would_decide for f in diagnosis.findings if f.check == "metric_not_logged"), ())
+    series = ", ".join(names.metric(metric).title for metric in lack[:4] if metric in names.metrics())
+    asked = ["the whole log, or 50 rows from its start and the latest 50"]
+    asked += [f"with {series}"] if series else []
+    asked += ["the settings of the run"] if not run.knobs else []
+    return "; ".join(asked)
 
 
 def _moved(key: str, before: str, after: str, writes: str) -> str:

@@ -382,8 +382,9 @@ def costs(finding: Finding) -> tuple[str, str]:
 def since(run: Run, onset: Onset) -> str:
     """The onset with its interval, in whole steps where the trainer counts in whole steps."""
     at = whole(run, onset)
-    if run.excerpt and len(run.steps) and at.low <= run.steps[0]:
-        return f"seen from step {step(at.step)} on; when it began is not in the rows shown"
+    if run.excerpt and len(run.steps) and at.step <= run.steps[0]:
+        first = "the first row shown" if run.counted else f"step {step(at.step)}"
+        return f"seen from {first} on; when it began is not in the rows shown"
     interval = "" if at.low == at.high else f" (between {step(at.low)} and {step(at.high)})"
     return f"step {step(at.step)}{interval}"
 

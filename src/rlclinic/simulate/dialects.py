@@ -84,9 +84,9 @@ def write(scenario: Scenario, dialect: str = "trl", form: str | None = None, *, 
         Sheet(
             rows=_rows(_shown(columns, layout), scales),
             planned=scenario.run.planned_steps or int(scenario.run.steps[-1]),
-            every=_whole(scenario.settings["logging_every"]),
-            eval_every=_whole(scenario.settings["eval_every"]),
-            batch=_whole(scenario.settings["per_device_batch_size"]),
+            every=_whole(scenario.settings.get("logging_every", -1)),
+            eval_every=_whole(scenario.settings.get("eval_every", -1)),
+            batch=_whole(scenario.settings.get("per_device_batch_size", -1)),
         )
     )
 
@@ -143,12 +143,18 @@ def _keys(scenario: Scenario, found: Dialect, version: str | None) -> list[Key]:
             if column is not None and kind in found.parts:
                 keys.append(Key(found.parts[kind].format(part), f"part.{part}.{kind}"))
     covered = {key.metric for key in keys if key is not None}
-    keys += [
-        _from_table(metric, found, framework) or Key(metric, metric) for metric in scenario.own if metric not in covered
-    ]
+    for metric in (one for one in scenario.own if one not in covered):
+        key = _from_table(metric, found, framework)
+        if key is None and (other := _from_table(_LIKE.get(metric, ""), found, framework)) is not None:
+            key = replace(other, metric=metric)
+        keys.append(key or Key(metric, metric))
     at = _release(framework.version or "")
     known = [key for key in keys if key is not None]
     return [k for k in known if _release(k.since) <= at and (not k.below or at < _release(k.below))] if at else known
+
+
+_LIKE: Mapping[str, str] = {"mismatch.kl": "mismatch.kl_k3"}
+"""What a trainer logs of the same quantity by another estimator, where it does not log this one."""
 
 
 def _from_table(metric: str, dialect: Dialect, framework: Framework) -> Key | None:

@@ -40,7 +40,7 @@ _FALL, _LOSS = 0.01, 0.02
 _RISE, _ROOM = 0.05, 0.20
 """Least rise of the signal at full transfer and least room of the outcome for a claim of no transfer, as shares (ours:
 a rise of a few points promises nothing measurable, and a held-out score of 0.8 may be at its true ceiling)."""
-_LEAST_SD, _DRAWS = 1e-6, 4000
+_LEAST_SD, _DRAWS, _TOGETHER = 1e-6, 4000, 1000
 _FEWEST_JOINED, _ORDER, _APART = 40, 6, 0.05
 """Common rows that lags need, highest autoregressive order, and share of the steps that must lie between two onsets
 (ours: without that a decay and a ramp that begin together were told apart in 12 % of runs, since shapes fit badly)."""
@@ -248,7 +248,6 @@ def coupled(
         if m < _DATED_STALL:
             return found._replace(reason=f"no date: dating a stall takes {_DATED_STALL} evaluations")
         return found._replace(rollback=outcome.onset(*stall[:3]))
-
     if moved:
         both = outcome.share and bool(y.min() >= 0.0) and bool(y.max() <= 1.0)
         whole = full if full is not None else 1.0 if both else None
@@ -338,6 +337,10 @@ def _prefix_loss(y: Floats) -> Floats:
     The last block of such a fit starts where the mean up to the prefix's end is largest, and before it the fit is that
     of the shorter prefix (greatest convex minorant; Barlow et al. 1972).
     """
+    return np.concatenate([_prefix_losses(y[at : at + _TOGETHER]) for at in range(0, len(y), _TOGETHER)])
+
+
+def _prefix_losses(y: Floats) -> Floats:
     m = y.shape[1]
     row = np.arange(len(y))
     total, square, loss = np.zeros((3, len(y), m + 1))

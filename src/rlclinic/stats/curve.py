@@ -22,6 +22,8 @@ runs of a saturated or two-valued metric differ in length)."""
 
 _SORTED = 800
 """Longest series that is sorted whole for its median; a longer one is only parted (ours, for speed)."""
+_LONG = 32_768
+"""Points from which on one basis is kept, not sixteen: with nine columns it has two megabytes, at a million points 72."""
 _PHIS_KEPT = 12
 """AR(1) coefficients for which what a basis has worked out is kept (ours: the series of a run have about as many)."""
 _WIDEST_COMPARED = 11
@@ -349,19 +351,28 @@ class Basis:
         return np.asarray(square - 2 * phis * lag + phis**2 * (square - ends) - fitted)
 
 
-@lru_cache(maxsize=16)  # one run asks for no more at a time; of a longer series a basis has a megabyte
 def basis(n: int, k: int) -> Basis:
     """The basis with ``k`` columns on ``n`` points: polynomials for k < 4, else cubic splines with even knots."""
+    return _kept(n, k) if n <= _LONG else _last(n, k)
+
+
+def _basis(n: int, k: int) -> Basis:
     t = np.linspace(0.0, 1.0, n)
     if k < 4:
         columns = (2.0 * t[:, None] - 1.0) ** np.arange(k)
     else:
-        # Cardinal B-splines that overhang the ends span the same space as clamped ones and need no recursion.
-        v = np.abs(t[:, None] * (k - 3) - (np.arange(k) - 1))
-        inner = (4.0 - 6.0 * v**2 + 3.0 * v**3) / 6.0
-        outer = np.maximum(2.0 - v, 0.0) ** 3 / 6.0
-        columns = np.where(v < 1.0, inner, outer)
+        columns = np.empty((n, k))
+        for start in range(0, n, _LONG):  # bounded memory for what each column needs on the way
+            # Cardinal B-splines that overhang the ends span the same space as clamped ones and need no recursion.
+            v = np.abs(t[start : start + _LONG, None] * (k - 3) - (np.arange(k) - 1))
+            inner = (4.0 - 6.0 * v**2 + 3.0 * v**3) / 6.0
+            outer = np.maximum(2.0 - v, 0.0) ** 3 / 6.0
+            columns[start : start + _LONG] = np.where(v < 1.0, inner, outer)
     return Basis(np.ascontiguousarray(np.linalg.qr(columns)[0]))
+
+
+_kept = lru_cache(maxsize=16)(_basis)  # one run asks for no more at a time
+_last = lru_cache(maxsize=1)(_basis)
 
 
 def whiten(values: Floats, phi: float) -> Floats:

@@ -16,7 +16,7 @@ from rlclinic.verify.alignment import FEWEST, Pair, align, spliced, split, unlik
 from rlclinic.verify.form import WORDS, Changed, Cure, Movement, Trial, Turned, Verification
 from rlclinic.verify.judged import judged
 from rlclinic.verify.movement import movements
-from rlclinic.verify.normal import overshot, placed, sharpened
+from rlclinic.verify.normal import cost, overshot, placed, sharpened, slowed
 from rlclinic.verify.taken import confounders, trials
 from rlclinic.verify.words import agreed, headline
 
@@ -69,6 +69,8 @@ def verify(
         new = _new(before, after, pair, limits)
         cures = overshot(cures, new)
     verdict, says = headline(cures, after, new)
+    if verdict in ("cured", "improving") and (lost := cost(pair)):
+        says = f"{says} {lost}"
     remarks = [*pair.remarks, *_other_model(pair)]
     if unlike_rewards(was, now):
         remarks.append(
@@ -120,7 +122,7 @@ def _cures(
         finding, why = placed(one, pair, limits)
         tried = trials(finding, pair)
         cure = judged(finding, "consequence" if names & set(finding.because_of) else "root", pair, after, tried, limits)
-        cure = sharpened(cure, pair, limits)
+        cure = slowed(sharpened(cure, pair, limits), pair, names)
         says = f"{cure.says}; {why}" if why else cure.says
         made.append(replace(cure, says=says, moves=movements(finding, pair, tried)))
     return agreed(made)

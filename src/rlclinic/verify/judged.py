@@ -498,6 +498,8 @@ def _state(blank: Cure, pair: Pair, after: Diagnosis, limits: Limits) -> Cure:
     it states a fact."""
     check = blank.finding.check
     seen, says = seen_by(after, check)
+    if seen == "unseen" and check == "dominating_reward_component" and len(pair.after.components) == 1:
+        seen, says = "silent", "one reward part is left, and no other that it could dominate"
     cannot = _CANNOT.get(check, "")
     if check == "resume_discontinuity" and after.run.seams:
         cannot = ""

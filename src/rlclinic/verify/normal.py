@@ -3,9 +3,12 @@ run that learns, and a level that went past health into the opposite illness."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from rlclinic.checks.readings import bought
 from rlclinic.diagnose import diagnose
@@ -14,12 +17,15 @@ from rlclinic.stats.trend import trend
 from rlclinic.verify.alignment import FEWEST, Pair
 from rlclinic.verify.form import Cure
 from rlclinic.verify.judged import KINDS, seen_by
-from rlclinic.verify.levels import MARGIN
+from rlclinic.verify.levels import MARGIN, incomparable, series
+from rlclinic.verify.taken import peak_rate
 
 Limits: TypeAlias = Mapping[str, Mapping[str, Any]] | None
 
 _LEARNING_LOWERS = ("entropy.mean", "entropy.sampled")
 """Metrics that fall in a healthy run too: their level before the onset is not where a healthy run of that age stands."""
+SLOWER = 1.5
+"""Ratio of the learning rates before and after from which a run is behind another of the same age (ours)."""
 _OPPOSITES: Sequence[tuple[frozenset[str], frozenset[str]]] = (
     (frozenset({"entropy_collapse", "entropy_cliff", "mode_collapse"}), frozenset({"entropy_rise", "entropy_near_random"})),
     (frozenset({"length_shrink", "empty_answers"}), frozenset({"length_explosion", "truncation", "never_eos"})),
@@ -62,6 +68,60 @@ def sharpened(cure: Cure, pair: Pair, limits: Limits) -> Cure:
         return replace(cure, verdict="undecided", possible=("cured", "improving"), says=says, more=more)
     says = f"{seen}: the rest is normal sharpening"
     return replace(cure, verdict="cured", possible=("cured",), says=says, more=None)
+
+
+def slowed(cure: Cure, pair: Pair, roots: Iterable[str]) -> Cure:
+    """``undecided`` where an illness that came with the steps may still come: AFTER takes smaller ones, and is not as far.
+
+    At half of the learning rate a run is at step 200 about where the other was at step 100. Not asked where the learning
+    rate was the illness, where another remedy of the finding was taken, and of a run that was sick from its begin.
+    """
+    onset, rates = cure.finding.onset, [peak_rate(run) for run in (pair.before, pair.after)]
+    other = any(
+        trial.taken in ("taken", "partly") and trial.settings and {s.knob for s in trial.settings} != {"learning_rate"}
+        for trial in cure.trials
+    )
+    if (
+        cure.verdict != "cured"
+        or cure.absent
+        or pair.relation == "continued"
+        or onset is None
+        or other
+        or None in rates
+    ):
+        return cure
+    was, now = (float(rate or 0.0) for rate in rates)
+    if "lr_too_high" in roots or now <= 0 or was < SLOWER * now or int((pair.before.steps < onset.low).sum()) < FEWEST:
+        return cure
+    begin = float(pair.before.steps[0]) if pair.start is None else pair.start
+    due, last = begin + (onset.high - begin) * was / now, float(pair.after.steps[-1])
+    if last >= due + FEWEST * pair.pace:
+        return cure
+    says = (
+        f"{cure.says}; but at a learning rate of {now:g} instead of {was:g} what came at step {onset.step:g} would come "
+        f"near step {due:.0f}"
+    )
+    more = math.ceil((due - last) / pair.pace) + FEWEST
+    return replace(cure, verdict="undecided", possible=("cured", "improving", "no_effect"), says=says, more=more)
+
+
+def cost(pair: Pair) -> str:
+    """A held-out score that is lower than that of the run before at the same steps, in words; empty where it is not.
+
+    The later half of the common evaluations, three or more of each run: four standard errors and a tenth of the level.
+    """
+    one, other = series(pair.before, "eval.score"), series(pair.after, "eval.score")
+    if pair.relation == "continued" or one is None or other is None or incomparable(pair, "eval.score", one, other):
+        return ""
+    last = min(float(one.steps[-1]), float(other.steps[-1]))
+    was, now = (c.finite.upto(last).since(last / 2).values for c in (one, other))
+    if min(len(was), len(now)) < 3:
+        return ""
+    error = math.hypot(*(float(np.std(values, ddof=1)) / math.sqrt(len(values)) for values in (was, now)))
+    fall = float(was.mean() - now.mean())
+    if fall <= max(4.0 * error, 0.1 * abs(float(was.mean()))):
+        return ""
+    return f"The held-out score is {now.mean():.3g} where the run before had {was.mean():.3g} at the same steps."
 
 
 def overshot(cures: Iterable[Cure], new: Iterable[Finding]) -> tuple[Cure, ...]:

@@ -103,10 +103,16 @@ def _turned(change: Change, before: Run, after: Run) -> Turned:
 
 def _known(run: Run, knob: str) -> Scalar:
     """A setting as configured; the learning rate else as the log has it, at its highest."""
-    value, logged = run.knob(knob), run.get("optim.lr")
-    if value is None and knob == "learning_rate" and logged is not None and len(logged.finite):
-        return float(logged.finite.values.max())
-    return value
+    value = run.knob(knob)
+    return peak_rate(run) if value is None and knob == "learning_rate" else value
+
+
+def peak_rate(run: Run) -> float | None:
+    """The highest learning rate that was logged, else the one configured; None where neither is known."""
+    logged = run.get("optim.lr")
+    return (
+        float(logged.finite.values.max()) if logged is not None and len(logged.finite) else run.number("learning_rate")
+    )
 
 
 def _word(was: Scalar, wanted: Scalar, now: Scalar) -> Taken:

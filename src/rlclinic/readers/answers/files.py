@@ -53,6 +53,14 @@ def holds_answers(path: Path) -> bool:
     return path.suffix.lower() in (".jsonl", ".parquet", ".csv") and content(path) == "answers"
 
 
+def holds_metrics(path: Path) -> bool:
+    """True for a file whose first records are rows of a log, whatever the file or its folder is called."""
+    try:
+        return any(key in record for record in itertools.islice(records(path), FIRST) for key in _OF_LOGS)
+    except (CannotRead, OSError):
+        return False
+
+
 def has_columns(path: Path, columns: Mapping[str, str]) -> bool:
     """True for a file whose records have the ``columns`` that the user named, so that they are saved answers."""
     own = Own(columns)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -38,6 +40,8 @@ _RULE = r"[\s|:+=-]+"
 _NOTEBOOK_BAR = r"\[\s{0,8}\d{1,9}/(\d{1,9}) [\d:]{4,12}(?: <[^\[\]]{1,60})?(?:, Epoch [\d./]{1,24})?\]"
 _STEP_COLUMN = r"(?i)(?:train/|training/)?(?:global[_ ])?_?(?:step|steps|iter|iteration|epoch|update)"
 _GAP = r"\s{2,}|\t"
+_UNLOGGED = "no log"
+"""How a notebook's table marks a value that its row lacks; such a column's bare 0 is a gap as well, no measured 0."""
 _ESCAPED = ("'-", "'+")
 """How MLflow writes a leading sign, lest a spreadsheet take the cell for a formula (from its source)."""
 
@@ -66,6 +70,27 @@ def delimiter(header: str) -> str | None:
         return None
     known = metric_like(cells) or sheets.is_long(cells) or sheets.is_lone(cells)
     return best if known and all(len(cell) < 500 for cell in cells) else None
+
+
+def shaped(sample: str, mark: str, *, whole: bool) -> bool:
+    """True unless the first line of a text reads as a header and no later one as a row: prose with commas above a log.
+
+    ``whole`` says that the sample is the whole text; the rows of a longer one may begin after it.
+    """
+    csv.field_size_limit(1 << 22)
+    table = csv.reader(io.StringIO(sample), delimiter=mark)
+    width = rows = 0
+    try:
+        for cells in table:
+            if not width:
+                width = sum(bool(line) for line in cells) and len(cells)
+                continue
+            rows += bool(cells)
+            if len(cells) == width and any(number(cell) is not None for cell in cells):
+                return True
+    except csv.Error:
+        return True
+    return not rows or not whole
 
 
 def _split(line: str, mark: str) -> list[str]:
@@ -378,60 +403,114 @@ def _cell(cell: str, commas: Commas) -> Printed | None:
 
 
 def read_table(lines: Iterable[tuple[str, bool]], path: str, said: Iterable[Warn] = ()) -> Log | None:
-    """The first pasted table whose header names metrics, with pipes or aligned columns; None without one."""
-    header: list[str] = []
-    cut, piped = False, False
-    planned: int | None = None
-    commas = Commas()
-    found: list[tuple[list[str], bool]] = []
+    """The pasted tables whose headers name metrics, with pipes or aligned columns; None without one.
+
+    Several are read as one where the later ones show other columns of the same steps, or go on after them.
+    """
+    tables = _Pasted()
     for line, ended in lines:
-        if len(line) > 20_000:
-            continue
-        text = line.strip()
-        if not found and text[:1] == "[" and (bar := re.fullmatch(_NOTEBOOK_BAR, text)):
-            planned = int(bar[1])
-            continue
-        cells = _cells(text, piped if header else "|" in text)
-        if not header:
-            piped = "|" in text
-            if (
-                len(cells) >= 2
-                and all(cells)
-                and metric_like(cells)
-                and re.fullmatch(_STEP_COLUMN, cells[0])
-                and not any(number(c) is not None for c in cells)
-            ):
-                header = [re.sub(r"\s*/\s*", "/", cell) for cell in cells]
-            continue
-        if not text or re.fullmatch(_RULE, text) or text in ("...", "\u2026"):
-            continue
-        if not ended:
-            cut, cells = True, cells[:-1]
-        step = _cell(cells[0], commas) if cells else None
-        if step is None or number(step) is None or len(cells) > len(header):
-            if found:
-                break
-            header = []
-            continue
-        found.append((cells, ended))
-        for cell in cells:
-            commas.seen(cell)
+        if len(line) <= 20_000:
+            tables.take(line.strip(), ended)
+    merged = tables.merged()
     rows = Rows()
-    for cells, whole in found:
-        values = [_cell(cell, commas) for cell in cells]
-        step = values[0]
-        rows.add(
-            {k: v for k, v in zip(header[1:], values[1:], strict=False) if v is not None},
-            None if step is None else number(step),
-            whole=whole,
-        )
+    for step, values, whole in merged:
+        rows.add(values, step, whole=whole)
     if not rows.rows or not trains(rows):
         return None
-    warnings = [*said, *([Warn("cut_text", "the last line does not end; its last cell is left out")] if cut else [])]
+    warnings = [
+        *said,
+        *([Warn("cut_text", "the last line does not end; its last cell is left out")] if tables.cut else []),
+    ]
     log = rows.finish(path=path, format="table", warnings=warnings)
+    planned = tables.planned
     if planned is not None and len(log.steps) and planned < np.nanmax(log.steps):
         planned = None  # the bar of another table
-    return replace(log, step_source=header[0].lower(), excerpt=True, planned_steps=log.planned_steps or planned)
+    return replace(log, step_source=tables.counted, excerpt=True, planned_steps=log.planned_steps or planned)
+
+
+class _Pasted:
+    """Takes the lines of a text (``take``) and keeps the tables in it, by header."""
+
+    def __init__(self) -> None:
+        self.planned: int | None = None
+        """Steps that a notebook's bar above the first table states."""
+        self.cut = False
+        self._tables: list[tuple[list[str], list[tuple[list[str], bool]]]] = []
+        self._header: list[str] = []
+        self._piped = False
+        self._commas = Commas()
+
+    @property
+    def counted(self) -> str:
+        """What the first column of the first table counts."""
+        return self._tables[0][0][0].lower() if self._tables else "step"
+
+    def take(self, text: str, ended: bool) -> None:
+        """One line without the spaces around it; ``ended`` is False when the text stops inside it."""
+        if not self._tables and text[:1] == "[" and (bar := re.fullmatch(_NOTEBOOK_BAR, text)):
+            self.planned = int(bar[1])
+            return
+        if self._header and self._row(text, ended):
+            return
+        cells = _cells(text, "|" in text)
+        if (
+            len(cells) >= 2
+            and all(cells)
+            and metric_like(cells)
+            and re.fullmatch(_STEP_COLUMN, cells[0])
+            and not any(number(c) is not None for c in cells)
+        ):
+            self._piped = "|" in text
+            self._header = [re.sub(r"\s*/\s*", "/", cell) for cell in cells]
+            self._tables.append((self._header, []))
+
+    def _row(self, text: str, ended: bool) -> bool:
+        """True when the line belongs to the table that was begun; else that table is done with."""
+        if not text or re.fullmatch(_RULE, text) or text in ("...", "\u2026"):
+            return True
+        cells = _cells(text, self._piped)
+        if not ended:
+            self.cut, cells = True, cells[:-1]
+        step = _cell(cells[0], self._commas) if cells else None
+        if step is None or number(step) is None or len(cells) > len(self._header):
+            self._header = []
+            return False
+        self._tables[-1][1].append((cells, ended))
+        for cell in cells:
+            self._commas.seen(cell)
+        return True
+
+    def merged(self) -> list[tuple[float | None, dict[str, object], bool]]:
+        """(step, values, whether its line ended) of each row; a table that contradicts those before it is left out."""
+        self._tables = [table for table in self._tables if table[1]]
+        merged: dict[float, tuple[dict[str, object], bool]] = {}
+        cells_of = ((header, cells) for header, found in self._tables for cells, _ in found)
+        unlogged = {name for h, cells in cells_of for name, c in zip(h, cells, strict=False) if c.lower() == _UNLOGGED}
+        for place, (header, found) in enumerate(self._tables):
+            rows: list[tuple[float, dict[str, object], bool]] = []
+            for cells, whole in found:
+                values = [
+                    None if cell == "0" and header[at] in unlogged else _cell(cell, self._commas)
+                    for at, cell in enumerate(cells)
+                ]
+                step = None if values[0] is None else number(values[0])
+                row: dict[str, object] = {k: v for k, v in zip(header[1:], values[1:], strict=False) if v is not None}
+                rows.append((math.nan if step is None else step, row, whole))
+            if place == 0 and len({step for step, _, _ in rows}) < len(rows):
+                return [(None if math.isnan(at) else at, one, whole) for at, one, whole in rows]
+            if place and (
+                header[0].lower() != self.counted
+                or any(
+                    merged[step][0].get(k, v) != v for step, row, _ in rows if step in merged for k, v in row.items()
+                )
+                or not (merged.keys() & {step for step, _, _ in rows} or min(s for s, _, _ in rows) > max(merged))
+            ):
+                break
+            for at, one, whole in rows:
+                before = merged.get(at, ({}, True))
+                merged[at] = {**one, **before[0]}, whole and before[1]
+        steps = list(merged) if len(self._tables) < 2 else sorted(merged)
+        return [(step, *merged[step]) for step in steps]
 
 
 def _cells(text: str, piped: bool) -> list[str]:

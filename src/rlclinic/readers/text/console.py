@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from rlclinic.readers.text.gather import Counters, Gathered
 from rlclinic.readers.text.layouts import Layouts
 from rlclinic.readers.text.literal import PAIRS, Scan, scan
 from rlclinic.readers.text.postfix import Postfixes
+from rlclinic.readers.text.prints import Prints
 from rlclinic.readers.text.strays import Strays
 from rlclinic.readers.text.verl import StepLines
 from rlclinic.readers.tokens import Printed, metric_like, number
@@ -25,8 +25,6 @@ SPEAKERS = 16
 """Most processes whose unfinished dictionaries are kept apart (ours)."""
 FAILURES = 50
 """Most braces of one physical line that may turn out to open no dictionary before the rest is left (ours)."""
-REMEMBERED = 5_000
-"""Most lines of a loop print that are kept in case nothing better is found (ours)."""
 
 # Most patterns are kept as text: re compiles each at its first use, so a log in JSON pays for none of them.
 _ANSI = re.compile(
@@ -38,6 +36,8 @@ _OPENING = re.compile(r"\{\s{0,40}['\"][A-Za-z_]|\{\s*$")
 _BARE_PAIRS = r"""(?:'[^'"{}\n:]{1,200}'|"[^'"{}\n:]{1,200}")\s?:\s?['"]?[-+.\dniN]"""
 _LABEL = r"(?i)(perf|step|rollout|eval|passrate|iter|iteration)\s{0,2}[:#]?\s{0,2}(\d{1,9})\s{0,2}[:=-]?\s{0,4}$"
 _LABEL_ALONE = r"(?:^|[\s\]-])Step (\d{1,9}): ?$"
+_QUOTED = r"(?:> ?){1,20}"
+"""How mail and forums quote a line."""
 _FINAL = " validation metrics:"
 _EVALUATED = r"global_step (\d{1,9}), eval_metrics: ?$"
 _OWNED = ("eval", "rollout/", "train/", "perf/", "passrate/")
@@ -47,11 +47,6 @@ _COUNTED = r"(?i)(?:^|[\s\]])(?:Iter|Iteration|Step|Epoch|Update)\s{1,3}(\d{1,9}
 _NAMED = (
     r"(?i)\s*([A-Za-z][\w./@ -]{0,120}?)[\s:=]{1,3}"
     r"([-+]?(?:\d[\d.]{0,30}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(%?)\s?[A-Za-z/%]{0,12}\s*"
-)
-_EQUALS = r"(?i)([A-Za-z_][\w./-]{0,80})\s?=\s?([-+]?(?:\d[\d.]{0,40}(?:e[-+]?\d{1,3})?|\.\d{1,30}|nan|inf))(?![\w.%])"
-_PROSE = (
-    r"\s*([A-Za-z][\w ./-]{1,100}?)\s{0,8}:\s{1,20}([A-Z][A-Za-z_]{0,30})\s?=\s?"
-    r"([-+]?\d[\d.]{0,30}(?:e[-+]?\d{1,3})?)(?=\s|$)"
 )
 _SUMMARY = r"wandb:\s+([A-Za-z_][\w./@-]{0,190}) +([-+]?(?:\d[\d.]*(?:e[-+]?\d+)?|nan|inf|NaN|Infinity))\s*$"
 _KEPT = frozenset(
@@ -88,6 +83,8 @@ def plain(text: str) -> str:
     """A line without colour codes, process prefixes and Ray's repetition notes."""
     if "\x1b" in text or ("m" in text and "[" in text):
         text = _ANSI.sub("", text)
+    if text[:2] == "> " and (quoted := re.match(_QUOTED, text)):
+        text = text[quoted.end() :]
     for _ in range(3):
         prefix = re.match(_PREFIX, text) if text[:10].lstrip()[:1] in ("(", "[") else None
         if prefix is None:
@@ -113,6 +110,8 @@ class Console:
         self.warned: dict[str, Warn] = {}
         self.text_lines = 0
         self.cut = False
+        self.pieced = False
+        """True when the only row was put together from lines of names and numbers, which a table in the text outdoes."""
         self._style = self._stated_style = ""
         self._open: list[str] = []
         self._open_label: tuple[str, float] | None = None
@@ -134,8 +133,7 @@ class Console:
         self.bars = Bars()
         self._postfixes = Postfixes()
         self._summary: dict[str, object] = {}
-        self._loop: list[dict[str, object]] = []
-        self._prose: dict[str, object] = {}
+        self._prints = Prints()
         self._counted: list[tuple[float, dict[str, object]]] = []
         self._shapes: set[tuple[str, ...]] = set()
         self._heading = ""
@@ -379,17 +377,8 @@ class Console:
             if self.rows.add(row, float(counted[1]), whole=ended):
                 self._went_on("labelled")
             return
-        if not self._found and "=" in text and len(self._loop) < REMEMBERED:
-            self._maybe_loop(stripped, ended)
-
-    def _maybe_loop(self, text: str, ended: bool) -> None:
-        pairs = re.findall(_EQUALS, text[:4000])
-        prose = re.match(_PROSE, text) if ended else None
-        if prose and len(self._prose) < PAIRS:
-            self._prose.setdefault(f"{' '.join(prose[1].split())}/{prose[2]}", Printed(prose[3]))
-        elif len(pairs) >= 2 and len(re.sub(r"[\s,;|]+", "", re.sub(_EQUALS, "", text[:4000]))) * 5 <= len(text):
-            kept = pairs if ended else pairs[:-1]
-            self._loop.append({key: Printed(token) for key, token in kept})
+        if not self._found:
+            self._prints.take(stripped, ended)
 
     def _around(self, text: str) -> None:
         """Progress bars, settings, versions and errors in text that holds no metric."""
@@ -470,24 +459,25 @@ class Console:
 
     def _fall_back(self) -> None:
         """Loop prints and run summaries, which mean something only where no metric line was found."""
-        alike = Counter(frozenset(row) for row in self._loop)
-        behind, planned = self._postfixes.rows()
-        if alike and (best := alike.most_common(1)[0])[1] >= 2:
-            for row in self._loop:
-                if frozenset(row) == best[0]:
-                    self.rows.add(row)
+        alike, (behind, planned) = self._prints.rows(), self._postfixes.rows()
+        if alike:
+            for row in alike:
+                self.rows.add(row)
             self._style = "labelled"
         elif len(behind) >= 2:
             for step, values in behind:
                 self.rows.add(values, step)
             self.rows.planned, self._style = planned, "progress bar"
             self._warn("rounded_values", "only the progress bars show metrics here, and those to three digits")
-        elif len(self._prose) >= 2 and metric_like(self._prose):
-            self.rows.add(self._prose)
+        elif len(self._prints.prose) >= 2 and metric_like(self._prints.prose):
+            self.rows.add(self._prints.prose)
             self._style = "labelled"
         elif len(self._summary) >= 2 and metric_like(self._summary):
             self.rows.add(self._summary)
             self._warn("summary_only", "only the last value of each metric is known")
+        elif single := self._prints.single():
+            self.pieced = self.rows.add(single)
+            self._style = "labelled"
 
 
 def _settings(pairs: Mapping[str, object]) -> dict[str, object]:

@@ -1,15 +1,16 @@
-"""A diagnosis handed to a program of continuous integration: where its repository and its step summary are."""
+"""A diagnosis delivered: printed, written or handed to continuous integration, and the exit code that it asks for."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rlclinic.cli.options import ENDINGS
+from rlclinic.cli.options import CI_FORMATS, ENDINGS, SEVERITIES
 from rlclinic.cli.output import drawing, write_out
 from rlclinic.errors import BadRequest
 
@@ -24,7 +25,35 @@ ROOTS = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
 _NO_SUMMARY = f"{SUMMARY} is not set, so only the annotations were printed; -o FILE writes the report as Markdown."
 
 
-def hand_over(
+def deliver(
+    diagnosis: Diagnosis,
+    form: str,
+    output: Path | None,
+    force: bool,
+    fail_on: str | None,
+    inputs: Sequence[Path] = (),
+    samples: int = 0,
+) -> None:
+    """Print or write the report, then leave with the exit code that ``--fail-on`` asks for."""
+    from rlclinic.report import render
+
+    read_from = [Path(source.path) for source in diagnosis.run.sources]
+    if form in CI_FORMATS:
+        _hand_over(diagnosis, form, output, force, fail_on, [*inputs, *read_from], samples)
+    else:
+        text = render(diagnosis, form, samples=samples, **drawing(form, output))
+        write_out(text, output, force, [*inputs, *read_from])
+    if fail_on is None:
+        return
+    level = SEVERITIES.index(fail_on) + 1
+    counted = [f for f in diagnosis.findings if f.status != "preview"]
+    if any(f.severity is not None and f.severity >= level for f in counted):
+        sys.exit(1)
+    if diagnosis.verdict.severity == "undecided" or any(c.outcome == "failed" for c in diagnosis.checks):
+        sys.exit(3)
+
+
+def _hand_over(
     diagnosis: Diagnosis,
     form: str,
     output: Path | None,
@@ -35,9 +64,9 @@ def hand_over(
 ) -> None:
     """Write ``diagnosis`` in one of the forms of ``CI_FORMATS``. JUnit and SARIF go where ``-o`` says or are printed.
 
-    For GitHub the annotations are always printed, since only standard output is searched for commands; the report goes to
-    the file of ``-o`` (in the form of its ending, else Markdown), else is appended to the step summary. Saved answers are
-    never printed: a line of one could be a command.
+    For GitHub the annotations are always printed, since only standard output is searched for commands; the report
+    goes to the file of ``-o`` (in the form of its ending, else Markdown), else is appended to the step summary. Saved
+    answers are never printed: a line of one could be a command.
     """
     from rlclinic.report import render, render_ci
 
