@@ -109,12 +109,9 @@ def _held_out(run: Run, limits: Limits) -> Finding | None:
     share = lost.drop / abs(lost.peak) if lost.peak else 0.0
     if lost.rollback is None or not (share >= limits["held_out"] and lost.p_value <= limits["p_held_out"]):
         return None
-    rose, sank_too = rises(run), rises(run, falling=True)
-    meanwhile = "rose" if rose else "ended lower, too" if sank_too else "held"
-    # Only a reward that holds or rises can be earned without the task; one that sinks beside it shows damage.
-    cures = (
-        ("roll_back", "audit_verifier", "lower_learning_rate") if not sank_too else ("roll_back", "lower_learning_rate")
-    )
+    lower = rises(run, falling=True)
+    meanwhile = "rose" if rises(run) else "ended lower, too" if lower else "held"
+    audit = () if lower else ("audit_verifier",)  # a reward that sinks beside it shows damage, not a false reward
     return Finding(
         severity=Severity.WARNING,
         title="The held-out score fell from a level that it had held, and did not come back.",
@@ -123,6 +120,6 @@ def _held_out(run: Run, limits: Limits) -> Finding | None:
         metrics=("eval.score", "reward.mean"),
         onset=lost.rollback,
         evidence=Evidence(share, lost.p_value, "order-restricted test of a rise that turns into a fall", n=lost.m),
-        remedies=cures,
-        would_decide=("the answers with the highest reward since then",) if not sank_too else (),
+        remedies=("roll_back", *audit, "lower_learning_rate"),
+        would_decide=() if lower else ("the answers with the highest reward since then",),
     )

@@ -74,11 +74,7 @@ def truncation(run: Run, limits: Limits) -> Finding:
             m for m in ("length.truncated_frac", "length.response.mean", "length.terminated.mean") if m in run
         ),
         onset=began,
-        evidence=Evidence(
-            share,
-            None,
-            f"{rows} row{'s' * (rows > 1)} of about {answers} answers, Wilson lower bound",
-        ),
+        evidence=Evidence(share, None, f"{rows} row{'s' * (rows > 1)} of about {answers} answers, Wilson lower bound"),
         # Where hardly any answer ever ended, a longer limit is a guess, and a penalty that all pay tells none apart.
         remedies=_NONE_ENDS if min(begun, share) >= limits["none_ends"] else _LONGER,
         would_decide=("20 prompts with four times the limit: do the answers end then?",) if severity else (),

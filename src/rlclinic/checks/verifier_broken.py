@@ -103,10 +103,8 @@ def _outages(reward: Column, limits: Limits) -> Finding | None:
 def _never_varied(run: Run, reward: Column, limits: Limits) -> Finding | None:
     """One value from the first row on: a scorer that never matches, or a task that is too hard (or solved)."""
     dead, cut, length = (run.get(m) for m in ("group.all_dead", "length.truncated_frac", "length.response.mean"))
-    unended = (
-        cut is not None and late(cut.finite.values, least=1) > limits["cut"]
-    )  # what is cut before its result earns 0
-    if dead is None or dead.values.min() < 1 or unequal(run) or unended:
+    unended = cut is not None and late(cut.finite.values, least=1) > limits["cut"]
+    if dead is None or dead.values.min() < 1 or unequal(run) or unended:  # what is cut before its result earns nothing
         return None
     if length is not None and late(length.finite.values, least=1) < limits["tokens"]:
         return None
