@@ -109,7 +109,7 @@ def opened(
         has_touch=phone,
         reduced_motion="reduce",
     )
-    context.set_default_timeout(5000)
+    context.set_default_timeout(30_000)
     try:
         sheet = Opened(context, file)
         yield sheet

@@ -23,6 +23,7 @@ FIFTEEN_ROWS = {
     "plateau": "flatness lacks independent values",
     "no_learning": "flatness lacks independent values",
     "entropy_cliff": "a jump needs 15 rows before it",
+    "advantage_explosion": "the usual row is known from 20 rows on",
     "kl_spike": "means over ten steps hold no spike",
     "grad_vanishing": "an early and a late level need more rows",
     "lr_too_high": "the reaction lies within two rows, so the cliff is named first",

@@ -97,7 +97,7 @@ def test_noise_of_a_judge_is_measured_and_told() -> None:
     assert found.noise.variance == pytest.approx(9.0, rel=0.2)
     assert found.noise.low < 0.9 < found.noise.high
     examination = judged("judge_noise_dominates", table(NOISY, name="judge"))
-    assert severity(examination) == Severity.WARNING
+    assert severity(examination) == Severity.CRITICAL
     assert examination.finding is not None
     assert examination.finding.numbers["noise_share"] > 0.8
     assert examination.finding.evidence is not None
@@ -155,7 +155,7 @@ def test_verdicts_that_flip_are_a_broken_verifier_and_those_of_a_judge_are_noise
     assert severity(judged("verifier_broken", table(FLAKY))) == Severity.WARNING
     assert severity(judged("verifier_broken", table(FLAKY, name="judge"))) is None
     dice: Score = lambda rng, t, worth: (rng.random(len(worth)) < 0.5 + 0.1 * np.sign(worth)).astype(float)  # noqa: E731
-    assert severity(judged("judge_noise_dominates", table(dice, name="judge"))) == Severity.WARNING
+    assert severity(judged("judge_noise_dominates", table(dice, name="judge"))) == Severity.CRITICAL
 
 
 def test_what_may_be_another_question_is_left_out() -> None:
@@ -214,4 +214,4 @@ def test_real_runs() -> None:
     (name,) = loud
     run = read([CORPUS / name / "metrics.jsonl"])
     tables, _ = read_answers([CORPUS / name / "rollouts.jsonl"])
-    assert severity(judged("judge_noise_dominates", tables[0], run)) == Severity.WARNING
+    assert severity(judged("judge_noise_dominates", tables[0], run)) == Severity.CRITICAL

@@ -314,7 +314,7 @@ def test_ties_of_a_coarse_score_are_told_from_copies() -> None:
 
     found = finding(vitals.complete(logged(table_of(sampled(pay)))), "zero_variance_discrete_middle")
     assert found.severity is not None
-    assert "30 tied in between" in found.says
+    assert "30 of 40 groups from step 16 on earn the same (tied in between)" in found.says
     assert found.remedies[0] == "finer_reward"
 
 

@@ -146,6 +146,7 @@ ROWS = {
     ],
     "torchforge": ["reward/evaluate_response/avg_total_reward", "rl_trainer/loss", "rl_trainer/learning_rate"],
     "tinker": ["env/all/reward/total", "optim/kl_sample_train_v1", "optim/entropy", "progress/batch", "time/total"],
+    "oat": ["actor/rewards", "train/pg_loss", "train/adv_max", "train/learning_round", "misc/query_step", "misc/lr"],
     "prime_rl": ["mismatch_kl/all/mean", "entropy/all/mean", "optim/grad_norm", "loss/mean", "time/wait_for_batch"],
     "openrlhf": ["policy_loss", "actor_lr", "kl", "reward", "return", "response_length", "ppo_clip_ratio"],
     "nemo_rl": ["train/reward", "train/loss", "train/probs_ratio", "train/probs_ratio_clamped", "train/gen_kl_error"],

@@ -741,6 +741,7 @@ def test_a_crash_before_the_first_step_is_named(place: Path) -> None:
     assert seen["verdict"]["severity"] == "undecided"
     assert "OutOfMemoryError" in seen["verdict"]["says"]
     answer = call("diagnose", place / "crash.log")
+    assert answer.out.count("OutOfMemoryError") == 1, "told once"
     assert not FORBIDDEN & set(answer.out)
 
 

@@ -77,6 +77,12 @@ def test_a_higher_reward_of_a_critical_run_is_no_better_run() -> None:
     assert "Root findings: A none; B reward_hacking (critical)." in says
 
 
+def test_a_critical_root_in_preview_is_told_as_one() -> None:
+    early = seen("lr_too_high", Severity.CRITICAL, status="preview")
+    comparison = compare([unexamined(scored([])), unexamined(scored([], seed=2), early)])
+    assert "Root findings: A none; B lr_too_high (critical, preview)." in answer(comparison, comparison.others[0])
+
+
 def test_few_values_part_where_they_part_and_not_throughout() -> None:
     row = next(row for row in against(scored(GOOD), scored(FALLEN, seed=2)).metrics if row.name.startswith("held_out."))
     assert row.onset is not None
@@ -157,3 +163,14 @@ def test_a_table_does_not_break_words() -> None:
     drawn = render_terminal([Table(("metric", "A late", "B late", "difference", "evidence"), (row,))], width=80)
     for word in " ".join(row).split():
         assert word in drawn.replace("\n", " ").split(), word
+
+
+def test_a_table_does_not_break_the_names_of_checks() -> None:
+    rows = (
+        ("zero_variance_discrete_middle", "seen in one only", "info since 5", "could not look"),
+        ("train_inference_mismatch", "seen in one only", "warning since 75", "could not look"),
+        ("metric_not_logged", "new", "not found", "info"),
+    )
+    drawn = render_terminal([Table(("check", "in B", "A", "B"), rows)], width=80)
+    for row in rows:
+        assert row[0] in drawn, row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import corpus_diff
 import labelled
 import measure
 import replay
+import try_check
 from casebook import cases
 from labelled import Must
 from measure import Logs, Tally
@@ -240,3 +242,14 @@ def test_saving_and_comparing_a_corpus(tmp_path: Path, capsys: pytest.CaptureFix
     assert corpus_diff.main([str(first), str(second)]) == 1
     assert "critical -> warning" in capsys.readouterr().out
     assert corpus_diff.main(["--save", str(first), str(tmp_path / "empty")]) == 2
+
+
+def test_one_check_is_tried_alone_on_runs_that_hold_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert try_check.main(["advantage_explosion", "nowhere"]) == 0
+    told = capsys.readouterr().out
+    assert "sick advantage_explosion" in told
+    assert "healthy" not in told
+    assert int(re.search(r"simulated runs: examined (\d+)", told)[1]) > 100  # type: ignore[index]
+    with pytest.raises(SystemExit):
+        try_check.main(["advantage_explosions"])
+    assert "did you mean advantage_explosion?" in capsys.readouterr().err

@@ -20,6 +20,7 @@ from rlclinic.readers import read as read_run
 from rlclinic.readers import rundir
 from rlclinic.readers.config import config_from_text, read_config, versions_in
 from rlclinic.readers.log import Log, read_log
+from rlclinic.readers.text import prints
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 
@@ -529,10 +530,55 @@ def test_one_row_of_names_and_numbers() -> None:
     assert {key: values(log, key) for key in log.series} == {"reward": [0.0], "reward_std": [0.0], "loss": [0.0001]}
     with pytest.raises(CannotRead):  # settings: nothing among them is measured
         read("learning_rate: 1e-6\nnum_generations: 8\nkl_coef: 0.04\n")
+    with pytest.raises(CannotRead):  # round values beside names that only a configuration has
+        read("temperature: 0.9\nreward: 1.0\nentropy: 0.0\nkl: 0.0\n")
+    with pytest.raises(CannotRead):  # a program assigns what nobody measured
+        read("def step(self):\n    reward = 0.0; entropy = 0.0\n    clip_ratio = 0.2, grad_norm = 1.0\n")
+    assert values(read("import torch\nand it prints\nreward: 0.0\nloss: 0.0\n"), "reward") == [0.0]
     table = read(
         "mean reward: 0.5\nloss: 0.1\n\n| Step | reward | kl |\n|---|---|---|\n| 1 | 0.5 | 0.01 |\n| 2 | 0.6 | 0.02 |\n"
     )
     assert values(table, "reward") == [0.5, 0.6]
+
+
+def test_held_out_rows_between_those_of_a_loop_are_kept() -> None:
+    rows = [f"step: {i} | reward: 0.{i} | loss: 0.1" for i in range(1, 9)]
+    rows[4:4] = ["step: 4 | eval_accuracy: 0.5"]
+    log = read("\n".join([*rows, "size: 3 | clip: 4", ""]))
+    assert log.steps.tolist()[-1] == 8
+    assert values(log, "eval_accuracy") == [0.5]
+    assert "size" not in log.series
+
+
+def test_a_long_loop_is_read_to_its_end_or_says_where_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "".join(f"step: {i} | reward: 0.5 | kl: 0.1\n" for i in range(6000))
+    log = read(text)
+    assert (log.steps[-1], log.warnings) == (5999, ())
+    monkeypatch.setattr(prints, "REMEMBERED", 300)
+    short = read(text)
+    assert (len(short.steps), [w.code for w in short.warnings]) == (100, ["cut_text"])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("rewards/chosen", "rewards/rejected", "logps/chosen", "kl"),  # KTO
+        ("accuracy", "min_reward", "mean_reward", "max_reward", "margin"),
+        ("val_loss",),
+    ],
+)
+def test_preference_training_and_reward_models_are_no_rl(keys: tuple[str, ...]) -> None:
+    row = dict.fromkeys(("loss", *keys), 0.5)
+    assert read("".join(f"{row}\n" for _ in range(5))).kind == "supervised"
+    assert read("".join(f"{row | {'completion_length': 9.5}}\n" for _ in range(5))).kind == "metrics"
+
+
+@pytest.mark.parametrize("key", ["role", "chosen", "question"])
+def test_what_a_chat_says_of_training_is_no_log(key: str) -> None:
+    lines = [{"message": f"step: {i} | loss: 0.1 | reward: 0.5"} for i in range(3)]
+    assert len(read("".join(f"{json.dumps(line)}\n" for line in lines)).steps) == 3
+    with pytest.raises(CannotRead):
+        read("".join(f"{json.dumps(line | {key: 'x'})}\n" for line in lines))
 
 
 def test_an_update_that_verl_skipped() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,18 @@ def test_the_page_is_that_of_the_data_and_the_data_fit_the_table() -> None:
     assert {one.measure for one in rows.claims if not one.judged} == set(rows.measures)
     assert {need for one in rows.measures.values() for need in one.needs} <= set(rows.needs)
     assert all(line.claim in names if line.claim else line.reached for line in rows.short)
+
+
+def test_a_row_that_is_not_met_is_named_first_and_among_what_falls_short() -> None:
+    low = {"row": status.record(RECALL, Outcome(0, 1.0, "recall=0.5"), None, AT)}
+    rows = status.Table((RECALL,), {"m": COMMAND}, {}, ())
+    first, _, last = status.page(rows, low).partition("## What falls short")
+    assert "Not met: `row`." in first
+    assert "| `row` | at least 0.9 | 0.5 | not explained yet |" in last
+    because = status.Short("Recall", "at least 0.9", "too few rows", claim="row")
+    last = status.page(replace(rows, short=(because,)), low).partition("## What falls short")[2]
+    assert "too few rows" in last
+    assert "not explained yet" not in last
 
 
 def test_every_test_that_a_row_names_exists() -> None:

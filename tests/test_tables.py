@@ -161,3 +161,16 @@ def test_a_row_with_an_unknown_field_is_a_bad_table(monkeypatch: pytest.MonkeyPa
     with pytest.raises(BadTable):
         names.load("trl")
     names.load.cache_clear()
+
+
+def test_a_table_without_its_head_is_a_bad_table_that_names_what_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = {"library": "x", "metric": [], "knob": []}
+    monkeypatch.setattr("rlclinic.names.rows._toml", lambda name: raw)
+    names.load.cache_clear()
+    with pytest.raises(BadTable, match="title"):
+        names.load("trl")
+    whole = {**raw, **dict.fromkeys(("title", "checked", "newest", "style"), "x")}
+    monkeypatch.setattr("rlclinic.names.rows._toml", lambda name: whole)
+    names.load.cache_clear()
+    assert names.load("trl").versions == ()  # rows of versions, and what makes a metric appear, may be absent
+    names.load.cache_clear()

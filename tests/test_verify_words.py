@@ -94,6 +94,19 @@ def test_the_headline_names_what_an_exit_code_is_about() -> None:
     assert says.endswith("Of what followed, worse: truncation.")
 
 
+def test_what_followed_and_is_cured_asks_for_nothing_more() -> None:
+    made = verify(looked(truncated()[0], "truncation"), looked(truncated()[1], "truncation"))
+    assert made.cures[0].trials
+    shown = render_verification(made, "markdown")
+    followed = replace(made, cures=(replace(made.cures[0], role="consequence", verdict="cured"),))
+    short = render_verification(followed, "markdown")
+    assert "remedies" in shown
+    assert "remedies" not in short
+    assert len(short) < len(shown)
+    still = replace(made, cures=(replace(made.cures[0], role="consequence", verdict="no_effect"),))
+    assert "remedies" in render_verification(still, "markdown")
+
+
 def test_one_metric_has_one_verdict() -> None:
     made = verify(looked(truncated()[0], "truncation"), looked(truncated()[1], "truncation")).cures[0]
     root = replace(cure("lr_too_high", "cured", "root"), metric="entropy.mean", way=made.way)

@@ -109,6 +109,7 @@ TRUE_AS_GRADED = {
     "resume_discontinuity": "any part of it",
     "sampler_corruption": "a level, no share",
     "std_normalisation_bias": "what the division does, by definition",
+    "advantage_explosion": "twenty times as large or more",
     "zero_variance_all_right": "many groups: what all their answers earn",
     "zero_variance_all_wrong": "many groups: all their answers are wrong",
 }

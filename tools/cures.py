@@ -44,15 +44,13 @@ more = {key: cfg.pop(key) for key in set(cfg) - set(lab.BASE)}
 if more:  # settings of the trainer that the laboratory does not know
     import trl
     trl.GRPOConfig = functools.partial(trl.GRPOConfig, **more)
-plain, score, seen = lab.base_model, lab.greedy_exact_match, {}
+plain, seen = lab.base_model, {}
 
 def same_start(cfg, tok, train, cache):  # whatever changes, training starts from the weights of the sick run
     taught = {key: cfg[key] for key in cfg if key.startswith("sft_")}
-    return plain({**sick, **taught}, tok, lab.split_prompts(sick)[0], cache)
-
-def watched(model, tok, rows, limit):
+    model = plain({**sick, **taught}, tok, lab.split_prompts(sick)[0], cache)
     seen.update(model=model, tok=tok)
-    return score(model, tok, rows, limit)
+    return model
 
 def unsolved(cfg, train):  # a prompt is solved when nine in ten of 20 sampled answers are right
     import torch
@@ -71,7 +69,7 @@ def unsolved(cfg, train):  # a prompt is solved when nine in ten of 20 sampled a
 
 lab.base_model = same_start
 if json.loads(retire):
-    lab.greedy_exact_match, lab.mislabel = watched, unsolved
+    lab.mislabel = unsolved
 lab.run(cfg, name, out, cache)
 """
 """Runs a scenario of the laboratory with other settings, in a process of its own."""

@@ -393,11 +393,14 @@ def page(rows: Table, kept: Kept) -> str:
                  key=lambda row: str(row["when"]), default={})  # fmt: skip
     counts = [f"{list(states.values()).count(one)} {one.strip('*')}" for one in
               (MET, PARTLY, MISSED, FAILED, ABSENT, NEVER, JUDGED) if one in states.values()]  # fmt: skip
+    open_rows = {said.strip("*"): [one for one, had in states.items() if had == said] for said in (MISSED, FAILED)
+                 if said in states.values()}  # fmt: skip
     lines = [
         "# What was asked and what is reached",
         "",
         f"{len(rows.claims)} rows: {', '.join(counts)}. Last measured {newest.get('when', 'never')}"
         f" at {newest.get('commit', '-')}.",
+        *(f"{word.capitalize()}: {', '.join(f'`{name}`' for name in names)}." for word, names in open_rows.items()),
         "",
         "`make status` measures again whatever takes minutes and writes this page; `make status ALL=1` measures all rows,",
         "`python tools/status.py ROW` one, long or not. Each figure is read by a program off what the command printed or",
@@ -424,7 +427,10 @@ def page(rows: Table, kept: Kept) -> str:
         area = one.area
     by_name = {one.name: one for one in rows.claims}
     lines += ["", "## What falls short", "", "| what | asked | reached | why |", "|---|---|---|---|"]
-    for line in rows.short:
+    explained = {line.claim for line in rows.short}
+    bare = [by_name[name] for names in open_rows.values() for name in names if name not in explained]
+    unexplained = [Short(f"`{one.name}`", one.asked, "not explained yet", claim=one.name) for one in bare]
+    for line in (*rows.short, *unexplained):
         got = reached(by_name[line.claim], kept.get(line.claim)) if line.claim else line.reached
         lines.append("| " + " | ".join(map(cell, (line.what, line.asked, got, line.why))) + " |")
     return MARK + "\n".join(lines) + "\n"

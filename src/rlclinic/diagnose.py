@@ -203,7 +203,8 @@ def _verdict(run: Run, findings: list[Finding], checks: tuple[Examination, ...])
             f"None of the {len(run.unrecognised)} keys of this log is known, so nothing can be judged; {SUGGEST}.{trouble}",
         )
     if not len(run.steps):
-        why = "the log ends in an error before any training step" if run.ending else "no training step is in the log"
+        broke = f"the log ends in an error before any training step ({run.ending})"
+        why = broke if run.ending else "no training step is in the log"
         return Verdict("undecided", None, f"Nothing can be judged: {why}.{trouble}")
     if run.excerpt or run.short:
         rows = len(run.steps)

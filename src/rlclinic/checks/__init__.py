@@ -1,5 +1,6 @@
 """Every check, in one list, causes before what they lead to; the order has no meaning beyond that of the documentation."""
 
+from rlclinic.checks.advantage_explosion import advantage_explosion
 from rlclinic.checks.advantage_not_centred import advantage_not_centred
 from rlclinic.checks.async_selection_bias import async_selection_bias
 from rlclinic.checks.clip_asymmetry import clip_asymmetry
@@ -120,6 +121,7 @@ CHECKS: tuple[Check, ...] = (
     clip_asymmetry,
     clip_saturation,
     kl_spike,
+    advantage_explosion,
     grad_spikes,
     nan_inf,
     entropy_rise,

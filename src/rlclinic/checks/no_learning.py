@@ -35,7 +35,12 @@ def no_learning(run: Run, limits: Limits) -> Answer:
     off = rate is not None and not rate.rounded_zero and bool((rate.finite.values == 0).all())
     moved = trend(reward.steps, reward.values)
     noise = float(np.std(np.diff(reward.values)) / np.sqrt(2))
-    margin = max(limits["margin"] * abs(level), limits["noise"] * noise, 1e-9)
+    usual = limits["noise"] * noise
+    if 2 * noise <= abs(
+        level
+    ):  # a level that stands out of the noise: a good part of it matters, however noisy the rows
+        usual = min(usual, limits["most"] * abs(level))
+    margin = max(limits["margin"] * abs(level), usual, 1e-9)
     shown = equivalence(reward.steps, reward.values, margin, 0.05)
     constant = float(np.ptp(reward.values)) < 1e-9
     still = constant or (

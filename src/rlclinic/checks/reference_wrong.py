@@ -56,7 +56,10 @@ def reference_wrong(run: Run, limits: Limits) -> Answer:
 
 
 def _falls(kl: Column, limits: Limits) -> bool:
-    """Whether no row of the second half comes back to the first ones, or the fall is lasting by the tests of a trend."""
-    half = len(kl) // 2
-    apart = float(kl.values[half:].max()) < float(kl.values[:2].min())
+    """Whether no row of the second half comes back to the first ones, by more than chance (two rows of n + 2 are the
+    highest once in so many pairs) or by far, or the fall is lasting by the tests of a trend."""
+    half, begun = len(kl) // 2, float(kl.values[:2].min())
+    n, highest = len(kl) - half, float(kl.values[half:].max())
+    chance = 2 / ((n + 1) * (n + 2))
+    apart = highest < begun and (chance <= limits["p_value"] or highest < limits["left"] * begun)
     return apart or lasting(kl, falling=True, level=limits["p_value"]) is not None

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from rlclinic.checks.form import Answer, Limits, check
 from rlclinic.checks.groups import Dead, dead_finding, dead_groups, unequal
-from rlclinic.model import SAVED, Note, Run
+from rlclinic.model import SAVED, Note, Run, Severity
 
 
 @check(page=__doc__, uses=["group.zero_var_frac", "reward.group_std", "reward.mean", "eval.score"], since="0.1")
@@ -34,7 +34,12 @@ def zero_variance_all_right(run: Run, limits: Limits) -> Answer:
     every = dead.share > 0.995
     seeds = ("check_sampling_seeds",) if every and dead.counted is None and unequal(run) else ()
     more = () if every else ("dynamic_sampling",)
-    found = dead_finding(dead, run, limits, "right", (*seeds, *remedies, *more, "retire_solved_prompts", "harder_data"))
+    # Where most groups are solved, leaving the solved prompts out leaves hardly any, and these are solved next.
+    if limits.grade("share", dead.share) is Severity.CRITICAL:
+        cures = (*seeds, *remedies, "harder_data", *more, "retire_solved_prompts")
+    else:
+        cures = (*seeds, *remedies, *more, "retire_solved_prompts", "harder_data")
+    found = dead_finding(dead, run, limits, "right", cures)
     if seeds:
         says = f"{found.says}; answers of other prompts earn less, yet no group is mixed"
         found = replace(

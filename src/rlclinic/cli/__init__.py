@@ -64,7 +64,8 @@ def cli() -> None:
     rlclinic demo                                a real sick run, diagnosed
 
     A check looks for one failure. What it saw is a finding, by how grave it is: info, warning or critical. A limit is
-    the number from which a check warns. A remedy is a change of settings.
+    the number from which a check warns. A remedy is a change of settings. A check in preview is not measured well
+    enough yet: it changes no exit code and stops no training. A hook looks from inside a training, as its callback.
 
     Exit codes: 0 ran, 2 could not run; --fail-on adds 1, found, and 3, could not judge.
     """

@@ -313,9 +313,11 @@ def load(name: str) -> Table:
     try:
         rows = [MetricRow(**row) for row in raw["metric"]]
         spelled = [_knob_row(row) for row in raw["knob"]]
-        enables = {row["name"]: (row["writes"], row["note"], row.get("since", "")) for row in raw["enable"]}
+        enables = {row["name"]: (row["writes"], row["note"], row.get("since", "")) for row in raw.get("enable", ())}
+        said = {word: raw[word] for word in ("title", "library", "checked", "newest", "style")}
     except (TypeError, KeyError) as broken:
-        raise BadTable("rows with known fields, a name and a source", f"{name}.toml: {broken}") from broken
+        wanted = "title, library, checked, newest and style; rows with known fields, a name and a source"
+        raise BadTable(wanted, f"{name}.toml: {broken}") from broken
     exact: dict[str, tuple[MetricRow, ...]] = {}
     settings: dict[str, tuple[KnobRow, ...]] = {}
     for row in rows:
@@ -326,15 +328,11 @@ def load(name: str) -> Table:
     families = tuple((pattern(row.pattern), row) for row in rows if row.pattern)
     return Table(
         name=name,
-        title=raw["title"],
-        library=raw["library"],
-        checked=raw["checked"],
-        newest=raw["newest"],
-        style=raw["style"],
+        **said,
         exact={**(parent.exact if parent else {}), **exact},
         families=families + (parent.families if parent else ()),
         knobs={**(parent.knobs if parent else {}), **settings},
-        versions=tuple(raw["version"]),
+        versions=tuple(raw.get("version", ())),
         enables={**(parent.enables if parent else {}), **enables},
         remedies={**(parent.remedies if parent else {}), **raw.get("remedy", {})},
     )

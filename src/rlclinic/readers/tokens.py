@@ -72,6 +72,10 @@ _RL_WORDS = frozenset(
     ]
 )
 _PREFERENCE = r"(?:eval_|train/|eval/)?(?:rewards|logps|logits)/(?:chosen|rejected|margins|accuracies)"
+_PREFERENCE_KL = frozenset(["kl", "eval_kl", "train/kl", "eval/kl"])
+"""KTO's estimate for its loss (trl/trainer/kto_trainer.py), which says nothing of a sampled policy."""
+_REWARD_MODEL = frozenset(["accuracy", "min_reward", "mean_reward", "max_reward", "margin"])
+"""What TRL's trainer of reward models logs (trl/trainer/reward_trainer.py)."""
 _SUPERVISED = (
     "mean_token_accuracy",
     "rewards/chosen",
@@ -80,7 +84,11 @@ _SUPERVISED = (
     "learning_rate",
     "grad_norm",
     "eval_loss",
+    "val_loss",
+    "valid_loss",
     "perplexity",
+    "margin",
+    "mfu",
 )
 
 
@@ -111,7 +119,10 @@ def metric_like(keys: Iterable[str]) -> bool:
 def supervised(keys: Iterable[str]) -> bool:
     """True when the keys are those of fine-tuning or preference training and none is of reinforcement learning."""
     names = [key for key in keys if len(key) <= KEY_LENGTH]
-    if any(words(key) & _RL_WORDS and not re.match(_PREFERENCE, key) for key in names):
+    known = set(_REWARD_MODEL) if set(names) >= _REWARD_MODEL else set()
+    if any(key.endswith("rewards/chosen") for key in names):
+        known |= _PREFERENCE_KL
+    if any(words(key) & _RL_WORDS and key not in known and not re.match(_PREFERENCE, key) for key in names):
         return False
     if {"current_steps", "loss"} <= set(names):
         return True  # LLaMA-Factory's trainer_log.jsonl, which has a reward where there is one

@@ -129,16 +129,13 @@ def _until(comparison: Comparison, one: Against) -> str:
 
 
 def _roots(comparison: Comparison, one: Against) -> str:
-    """What stands behind the other findings of each run, at warning or worse."""
+    """What stands behind the other findings of each run, at warning or worse; a check in preview is called one."""
     said = []
     for name, each in ((comparison.names[0], comparison.reference), (one.name, one.diagnosis)):
-        grave = [
-            f
-            for f in each.findings
-            if f.severity is not None and f.severity >= Severity.WARNING and f.status != "preview"
-        ]
         roots = [
-            f"{plain(f.check, KEY)} ({f.severity.label})" for f in grave if f.severity is not None and not f.because_of
+            f"{plain(f.check, KEY)} ({f.severity.label}{', preview' * (f.status == 'preview')})"
+            for f in each.findings
+            if f.severity is not None and f.severity >= Severity.WARNING and not f.because_of
         ]
         none = "verdict undecided" if each.verdict.severity == "undecided" else "none"
         said.append(f"{plain(name, _NAME)} {', '.join(bounded(roots, 3)) if roots else none}")

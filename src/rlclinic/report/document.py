@@ -118,8 +118,8 @@ def verdict(diagnosis: Diagnosis) -> list[Block]:
         if primary.rollback is not None and (go_on := goes_on(primary)) is not None:
             pairs.append(("go on from", go_on))
     if verdict.severity == "undecided" and (asked := _to_send(diagnosis)):
-        pairs.append(("to send", asked))
-    if run.ending:
+        pairs.append(("to decide", asked))
+    if run.ending and run.ending not in verdict.says:
         pairs.append(("ended by", plain(run.ending, 200)))
     pairs += baselined.in_short(diagnosis)
     if pairs:

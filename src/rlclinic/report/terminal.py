@@ -217,13 +217,14 @@ class _Drawing:
         widths = [max(cell_len(row[i]) for row in rows) for i in range(others + 1)]
         if self.indent + sum(widths) + 2 * others > self.width:
             whole = widths[:others]
+            least = min(_WORDS, widths[-1])
             widths = [min(wide, most) for wide in whole]
             spare = self.width - self.indent - sum(widths) - 2 * others
-            # Words are not broken, then cells not wrapped, as long as the last column keeps a line of words.
+            # Words are not broken, then cells not wrapped, while the last column keeps what it needs of a line of words.
             words = [max((cell_len(w) for row in rows for w in row[i].split()), default=0) for i in range(others)]
-            for goal in (words, whole):
+            for goal in (words, [min(wide, _WORDS) for wide in whole]):
                 for i in sorted(range(others), key=lambda i: goal[i] - widths[i]):
-                    if 0 < (more := min(goal[i], _WORDS) - widths[i]) <= spare - _WORDS:
+                    if 0 < (more := goal[i] - widths[i]) <= spare - least:
                         widths[i] += more
                         spare -= more
             widths.append(max(8, spare))

@@ -131,6 +131,8 @@ def _cure(cure: Cure, verification: Verification) -> Iterator[Block]:
         if cure.more:
             pairs.append(("to decide", f"about {count(cure.more, 'more logged row')} at the present noise"))
     yield KeyNumbers(tuple(pairs))
+    if cure.role == "consequence" and cure.verdict == "cured":
+        return  # its own remedies were not needed, and a list of them not taken reads as one to be worked off
     if cure.trials:
         yield Bullets(bounded((_trial(trial) for trial in cure.trials), 6), label="remedies")
     if cure.moves:

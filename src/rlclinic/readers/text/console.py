@@ -464,6 +464,8 @@ class Console:
             for row in alike:
                 self.rows.add(row)
             self._style = "labelled"
+            if self._prints.full:
+                self._warn("cut_text", f"only the first {len(alike)} rows of names and numbers are read")
         elif len(behind) >= 2:
             for step, values in behind:
                 self.rows.add(values, step)

@@ -9,9 +9,28 @@ LINE_KEYS = ("log", "message", "textPayload", "line", "msg")
 """Keys under which a record holds a line: Docker's json-file driver (log), CloudWatch (message), Google Cloud
 (textPayload), Loki (line) and loggers (msg). Beside the number of a line, ``text`` holds it too."""
 ANSWERS = frozenset(
-    {"prompt", "prompts", "completion", "completions", "response", "answer", "messages", "input", "output"}
+    [
+        "prompt",
+        "prompts",
+        "completion",
+        "completions",
+        "response",
+        "answer",
+        "messages",
+        "input",
+        "output",
+        "role",
+        "from",
+        "chosen",
+        "rejected",
+        "question",
+        "instruction",
+        "query",
+        "conversation",
+        "conversations",
+    ]
 )
-"""Keys of saved answers and of data: what they say of training is no log."""
+"""Keys of saved answers, of chats and of data: what they say of training is no log."""
 LISTS = 4
 """Deepest lists and tables searched for records (ours)."""
 
