@@ -16,8 +16,8 @@ give more than the root of G, one over a batch of N answers no more than the roo
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, Unexamined, check
+from rlclinic.checks.readings import with_gradient
 from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
-from rlclinic.stats.shift import spikes
 
 
 @check(
@@ -48,7 +48,7 @@ def advantage_explosion(run: Run, limits: Limits) -> Answer:
     first, before = float(steps[out][0]), steps[steps < steps[out][0]]
     apart = _apart(run, steps[out])
     rewards = f"; the rewards of those rows lie at most {apart:.3g} apart" if apart is not None else ""
-    jumps = _with_gradient(run, steps[out])
+    jumps = with_gradient(run, steps[out])
     return Finding(
         severity=severity or Severity.INFO,
         says=f"in {out.sum()} of {len(largest)} rows an advantage reaches up to {peak:.3g}, usually {usual:.3g}{rewards}"
@@ -90,11 +90,3 @@ def _apart(run: Run, at: Floats) -> float | None:
     ranges = (high - low)[np.isin(steps, at)]
     ranges = ranges[np.isfinite(ranges)]
     return float(ranges.max()) if len(ranges) else None
-
-
-def _with_gradient(run: Run, at: Floats) -> int:
-    norm = run.get("grad.norm")
-    if norm is None or len(norm.finite) < 20:
-        return 0
-    c = norm.finite
-    return int(np.isin(at, c.steps[spikes(c.steps, c.values)]).sum())

@@ -14,7 +14,8 @@ A rare one is a fact of the estimator. A KL that stays high has drifted; one tha
 import numpy as np
 
 from rlclinic.checks.form import Answer, Limits, NotApplicable, Unexamined, check
-from rlclinic.model import Evidence, Finding, Floats, Onset, Run, Severity
+from rlclinic.checks.readings import with_gradient
+from rlclinic.model import Evidence, Finding, Onset, Run, Severity
 from rlclinic.stats.seams import settled_from
 from rlclinic.stats.shift import spikes
 
@@ -46,7 +47,7 @@ def kl_spike(run: Run, limits: Limits) -> Answer:
     events = 1 + int((np.diff(at) > 3).sum())  # up to three rows in a row are one event
     severity = limits.grade("share", share) if events >= 2 else None
     first, largest = float(steps[at[0]]), float(values[at].max())
-    with_it = _with_gradient(run, steps[at])
+    with_it = with_gradient(run, steps[at])
     before = steps[steps < first]
     return Finding(
         severity=severity or Severity.INFO,
@@ -59,11 +60,3 @@ def kl_spike(run: Run, limits: Limits) -> Answer:
         remedies=("kl_clamp", "kl_estimator", "inspect_batch"),
         would_decide=("the token with the largest KL in those rows, and its probability under the reference",),
     )
-
-
-def _with_gradient(run: Run, at: Floats) -> int:
-    norm = run.get("grad.norm")
-    if norm is None or len(norm.finite) < 20:
-        return 0
-    c = norm.finite
-    return int(np.isin(at, c.steps[spikes(c.steps, c.values)]).sum())

@@ -14,7 +14,7 @@ from rlclinic.stats.curve import median_of
 from rlclinic.stats.forecast import forecast
 from rlclinic.stats.level import answers_behind, early, late, late_mean, mean_difference, rank_p
 from rlclinic.stats.seams import coincident
-from rlclinic.stats.shift import crossing, lasting_change, may_have_moved, onset, steps_found
+from rlclinic.stats.shift import crossing, lasting_change, may_have_moved, onset, spikes, steps_found
 from rlclinic.stats.trend import trend
 
 SHARP = 5.0
@@ -152,6 +152,15 @@ def foreseen(column: Column, limit: float, what: str) -> Forecast | None:
     width = f"{seen.low:.0f} to {seen.high:.0f}" if closed else f"not before {seen.low:.0f}"
     says = f"on its present course it meets {what} near step {seen.step:.0f} ({width})"
     return Forecast(says, seen.step, seen.low, seen.high if closed else None)
+
+
+def with_gradient(run: Run, at: Floats) -> int:
+    """How many of the steps ``at`` are spikes of the gradient norm, too; 0 where fewer than 20 rows log it."""
+    norm = run.get("grad.norm")
+    if norm is None or len(norm.finite) < 20:
+        return 0
+    c = norm.finite
+    return int(np.isin(at, c.steps[spikes(c.steps, c.values)]).sum())
 
 
 def at_seam(run: Run, began: Onset | None, column: Column) -> str:
