@@ -191,12 +191,18 @@ def ask_all(
     at_once: int,
     anew: Collection[str],
 ) -> dict[str, list[dict[str, Any]]]:
-    """What every tool says of every run: those of ``anew`` are asked, ``at_once`` at a time, the others said it before."""
+    """What every tool says of every run: those of ``anew`` are asked, ``at_once`` at a time, the others said it before,
+    unless that was of other runs."""
     place.mkdir(parents=True, exist_ok=True)
     said: dict[str, list[dict[str, Any]]] = {}
     for tool in set(commands) - set(anew):
-        lines = (place / f"{tool}.said").read_text(encoding="utf-8").splitlines()
-        said[tool] = [json.loads(line) for line in lines]
+        before = place / f"{tool}.said"
+        lines = before.read_text(encoding="utf-8").splitlines() if kept.exists() else []
+        if len(lines) == len(inputs):
+            said[tool] = [json.loads(line) for line in lines]
+        else:
+            tell(f"{tool} was asked about other runs, and is asked again")
+    anew = set(commands) - set(said)
     jobs = {tool: [{"id": at, "inputs": each.get(tool, [])} for at, each in enumerate(inputs)] for tool in anew}
     with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
         running = {tool: pool.submit(ask, tool, commands[tool], jobs[tool], place) for tool in anew}
