@@ -197,7 +197,7 @@ def ask_all(
     said: dict[str, list[dict[str, Any]]] = {}
     for tool in set(commands) - set(anew):
         before = place / f"{tool}.said"
-        lines = before.read_text(encoding="utf-8").splitlines() if kept.exists() else []
+        lines = before.read_text(encoding="utf-8").splitlines() if before.exists() else []
         if len(lines) == len(inputs):
             said[tool] = [json.loads(line) for line in lines]
         else:

@@ -128,3 +128,13 @@ def test_a_rival_that_does_better_is_told() -> None:
         "- simulated `kl_drift`, named: rldoctor 2/2, rlclinic 1/2",
         "- simulated `plain`, wrongly warned: rldoctor 0/2, rlclinic 1/2",
     ]
+
+
+def test_who_was_asked_about_other_runs_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "as_now.said").write_text('{"id": 0}\n{"id": 1}\n')
+    (tmp_path / "before.said").write_text('{"id": 0}\n')
+    monkeypatch.setattr(scoreboard, "ask", lambda tool, command, jobs, place: [{"tool": tool} for _ in jobs])
+    said = scoreboard.ask_all(dict.fromkeys(("as_now", "before", "new"), tmp_path), [{}, {}], tmp_path, 1, {"new"})
+    assert said["as_now"] == [{"id": 0}, {"id": 1}]
+    assert said["before"] == [{"tool": "before"}] * 2
+    assert said["new"] == [{"tool": "new"}] * 2
